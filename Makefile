@@ -1,0 +1,38 @@
+# Every target sets up what it needs by itself; nothing has to be installed by hand but Python 3.11 or newer.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup run check test interop bench bench-kafka clean
+
+help:
+	@grep -E '^## ' $(MAKEFILE_LIST) | sed 's/## /  /'
+
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+## setup        the virtual environment in .venv with everything the other targets need
+setup: $(STAMP)
+
+## run          a broker on 127.0.0.1:9092 with its data in ./data (ARGS="--listen ... " to change it)
+run: $(STAMP)
+	$(BIN)/skidway serve --data-dir data $(ARGS)
+
+## check        style, types, dependency rule, tidiness: under a minute
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/tidy
+
+## test         all tests that need nothing but Python
+test: $(STAMP)
+	$(BIN)/pytest -q -n 2 --dist loadgroup tests
+
+clean:
+	rm -rf $(VENV) data .mypy_cache .ruff_cache .import_linter_cache .hypothesis

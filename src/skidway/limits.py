@@ -1,0 +1,72 @@
+"""Every bound in one place.
+
+`Limits` holds what an operator may set (the `[limits]` table of the configuration); the constants are facts of
+the protocol or of the file formats. Nothing that comes from the network is allocated before it passed one of them.
+"""
+
+from dataclasses import dataclass, fields
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# Facts of the protocol and of the files.
+TOPIC_NAME_MAX = 249
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+PRODUCER_BATCHES_REMEMBERED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    # Frames and connections.
+    frame_bytes_max: int = 100 * MIB
+    """A request frame above this closes its connection."""
+    request_elements_max: int = 500_000
+    """Array elements in one request, all arrays together: bounds the memory a small frame can turn into."""
+    connections_max: int = 10_000
+    connections_per_ip_max: int = 5_000
+    connection_idle_ms: int = 600_000
+    frame_complete_ms: int = 60_000
+    """A frame whose first byte came must be whole within this time, unless bytes keep coming at a fair rate."""
+    inflight_requests_max: int = 256
+    """Requests of one connection that are read but not answered; past that its socket is not read."""
+    reply_bytes_max: int = 16 * MIB
+    """Reply bytes one connection may have waiting (file slices excluded); past that its socket is not read."""
+    receive_bytes_max: int = 512 * MIB
+    """Partly received frames of all connections together; past that only frames already begun are read."""
+
+    # Fetching.
+    fetch_bytes_max: int = 55 * MIB
+    """Bytes of one fetch reply; at least one whole batch is always sent."""
+    fetch_wait_ms_max: int = 300_000
+    fetch_sessions_max: int = 1_000
+    fetch_session_partitions_max: int = 200_000
+    """Partitions of all sessions together."""
+
+    # Topics.
+    partitions_per_topic_max: int = 10_000
+    partitions_max: int = 20_000
+    """Partitions of this broker, all topics together: each holds open files."""
+    topics_per_request_max: int = 5_000
+
+    # Producers.
+    producers_per_partition_max: int = 100_000
+    producer_expiry_ms: int = 86_400_000
+
+    # Opening batches (cold paths only).
+    decompressed_bytes_max: int = 256 * MIB
+    """What one compressed batch may unpack to."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) <= 0:
+                raise ValueError(f"limits.{field.name} must be positive")
+        if self.fetch_bytes_max > INT32_MAX or self.frame_bytes_max > INT32_MAX:
+            raise ValueError("limits.fetch_bytes_max and limits.frame_bytes_max must be below 2 GiB")
+        if self.connections_per_ip_max > self.connections_max:
+            raise ValueError("limits.connections_per_ip_max must not exceed limits.connections_max")
+        if self.receive_bytes_max < self.frame_bytes_max:
+            raise ValueError("limits.receive_bytes_max must hold at least one frame of limits.frame_bytes_max")
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,116 @@
+"""What a node may ask of the world.
+
+Everything from `wire` to `broker` reaches clocks, disks and randomness through these protocols only,
+so the same code runs on a real machine (`server/`) and in a simulated one (`sim/`).
+Paths are strings relative to the data directory, with `/` between parts; "" is the data directory itself.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Clock(Protocol):
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970: record timestamps and retention only. It may jump."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Never goes back: every timeout and deadline."""
+        ...
+
+
+class Random(Protocol):
+    def randbytes(self, size: int) -> bytes: ...
+
+    def randrange(self, stop: int) -> int: ...
+
+
+class File(Protocol):
+    """One open file that grows at its end.
+
+    `sync` may be called from a worker thread while the owner appends; everything else belongs to one thread.
+    A file that was removed stays readable through its object; the descriptor goes with the last reference.
+    """
+
+    def size(self) -> int: ...
+
+    def append(self, *buffers: Buffer) -> int:
+        """Write all the buffers at the end and return the position where they begin.
+
+        All or nothing: when the disk refuses (OSError, e.g. ENOSPC), what was partly written is cut off again
+        before the error is raised.
+        """
+        ...
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """fdatasync. An OSError here is final for the data directory: never retried."""
+        ...
+
+    def fileno(self) -> int:
+        """The descriptor, for sendfile. -1 where there is none (simulation)."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A data directory. Names become durable by `sync_directory`, contents by `File.sync`."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Raises FileNotFoundError when it is not there and `create` is false."""
+        ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def write_atomic(self, path: str, data: Buffer) -> None:
+        """Replace the file as a whole and durably: temporary file, sync, rename, directory sync."""
+        ...
+
+    def list(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def make_directory(self, path: str) -> None:
+        """Also its parents; no error when it is there already."""
+        ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; no error when it is gone already."""
+        ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def usage(self) -> tuple[int, int]:
+        """(total bytes, free bytes) of the volume."""
+        ...
+
+
+@dataclass(slots=True)
+class FileSlice:
+    """Bytes of a file that travel to a socket by sendfile, without passing through Python."""
+
+    file: File
+    position: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def read(self) -> bytes:
+        return self.file.read_at(self.position, self.length)
