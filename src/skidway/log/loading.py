@@ -27,6 +27,10 @@ class Unproven(Exception):
     """The part of a log that was synced is not what it was."""
 
 
+class _NotClean(Exception):
+    """A log that was said to be cleanly closed does not look so."""
+
+
 @dataclass(slots=True)
 class Loaded:
     segments: list[Segment]
@@ -40,7 +44,7 @@ class Loaded:
 
 
 class Loader:
-    __slots__ = ("clean", "directory", "disk", "names", "now_ms", "producers", "proven", "settings")
+    __slots__ = ("clean", "directory", "disk", "made_segment", "names", "now_ms", "producers", "proven", "settings")
 
     def __init__(
         self, disk: Disk, directory: str, settings: LogSettings, producers: Producers, *, clean: bool, now_ms: int
@@ -53,8 +57,17 @@ class Loader:
         self.now_ms = now_ms
         self.proven = 0
         self.names: list[str] = []
+        self.made_segment = False
 
     def load(self, recovery_point: int, start_offset: int | None) -> Loaded:
+        try:
+            return self._load(recovery_point, start_offset)
+        except _NotClean:
+            self.clean = False
+            self.producers.entries = {}
+            return self._load(recovery_point, start_offset)
+
+    def _load(self, recovery_point: int, start_offset: int | None) -> Loaded:
         self.names = self._tidy(self.disk.list(self.directory))
         segments = self._find_segments(start_offset)
         snapshot = self._restore_snapshot(recovery_point)
@@ -108,6 +121,7 @@ class Loader:
     def _new_segment(self, base_offset: int) -> Segment:
         segment = Segment(self.disk, self.directory, base_offset, 0, self.now_ms)
         segment.create_file(self.settings.index_interval_bytes)
+        self.made_segment = True
         return segment
 
     def _drop(self, segments: list[Segment]) -> None:
@@ -190,6 +204,8 @@ class Loader:
     def _cut(self, segments: list[Segment], number: int, size: int, end_offset: int) -> None:
         if end_offset < self.proven:
             raise Unproven(f"the batch at offset {end_offset} is damaged")
+        if self.clean:
+            raise _NotClean
         later = segments[number + 1 :]
         if later:
             self._drop(later)

@@ -8,8 +8,8 @@ Snapshot files are Kafka's version 1 and readable by its tools. Kafka keeps one 
 older four follow behind the payload, inside the checksum, where Kafka does not look.
 """
 
+import struct
 from struct import Struct
-from struct import error as StructError
 
 from crc32c import crc32c
 
@@ -206,7 +206,7 @@ class Producers:
         """
         try:
             entries, own = _parse(memoryview(data))
-        except StructError as error:
+        except struct.error as error:
             raise CorruptSnapshot(str(error)) from error
         for producer in entries:
             producer.seen_ms = now_ms
