@@ -52,14 +52,14 @@ class SyncTicket:
             file.sync()
         for directory in self.directories:
             self.disk.sync_directory(directory)
+        if self.is_checkpoint:
+            self._write_checkpoint()
         for source, target in self.renamed:
             # Oldest first and each one durable before the next: a crash leaves no hole between segments.
             self.disk.rename(source, target)
             self.disk.sync_directory(self.directory)
         for path in self.removed:
             self.disk.remove(path)
-        if self.is_checkpoint:
-            self._write_checkpoint()
 
     def _write_checkpoint(self) -> None:
         for segment, index, times in self.indexes:
