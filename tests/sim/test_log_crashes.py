@@ -16,7 +16,7 @@ from skidway.log.producers import Producers
 from skidway.log.settings import LogSettings
 from skidway.log.sync import SyncTicket
 from skidway.records.batch import BatchHeader, iter_headers, read_header
-from skidway.records.record import Record, build_batch
+from skidway.records.record import Record, build_batch, read_records
 from skidway.sim.disk import Crashed, SimDisk
 
 TOPIC, TOPIC_ID = "orders", bytes(range(16))
@@ -240,17 +240,23 @@ class World:
             expected = headers[bisect_left(lasts, offset)]
             assert read_header(segment.file.read_at(position, 61)) == expected
         for segment in log.segments:
-            own = [h for h in headers if h.base_offset >= segment.base_offset][: segment.size // 61]
-            own = [h for h in own if h.base_offset < segment.base_offset + 10**6]
-            timestamps = [b[4] for b in segment.batches(0, segment.size)]
+            timestamps = [batch[4] for batch in segment.batches(0, segment.size)]
             assert segment.load_max_timestamp() == max(timestamps, default=-1)
-        visible = [h for h in headers if h.last_offset >= log.start_offset]
-        for timestamp in sorted({h.max_timestamp for h in visible})[::3]:
-            expected_batch = next(h for h in visible if h.max_timestamp >= timestamp)
+        records = [
+            record
+            for h, data in self.appended
+            if h.last_offset >= log.start_offset
+            for record in read_records(data, decompressed_bytes_max=1 << 20)
+            if record.offset >= log.start_offset
+        ]
+        for timestamp in sorted({record.timestamp for record in records})[::3]:
+            expected_record = next(record for record in records if record.timestamp >= timestamp)
             found = log.offset_for_timestamp(timestamp)
             assert found is not None
-            if expected_batch.base_offset >= log.start_offset:
-                assert expected_batch.base_offset <= found[0] <= expected_batch.last_offset
+            assert found[:2] == (expected_record.offset, expected_record.timestamp)
+        latest = max(records, key=lambda record: (record.timestamp, -record.offset), default=None)
+        found = log.offset_of_max_timestamp()
+        assert (found and found[:2]) == (latest and (latest.offset, latest.timestamp))
 
     def check_state(self) -> None:
         log = self.log

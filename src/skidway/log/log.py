@@ -418,8 +418,9 @@ class Log:
             self.recovery_point = max(self.recovery_point, ticket.offset)
             if ticket.epochs is not None and ticket.epochs == write_epochs(self.epochs.entries()):
                 self._epochs_changed = False
-            for segment, _, _ in ticket.indexes:
-                segment.index_saved = segment is not self._active and segment.size == segment.synced_size
+            for segment, size, _, _ in ticket.indexes:
+                # A segment may have grown since its indexes were copied.
+                segment.index_saved = segment is not self._active and segment.size == size
 
     @property
     def checkpoint_due(self) -> bool:
@@ -438,7 +439,7 @@ class Log:
         ticket = self._ticket(doomed)
         ticket.is_checkpoint = self._checkpointing = True
         ticket.indexes = [
-            (segment, *segment.index_bytes())
+            (segment, segment.size, *segment.index_bytes())
             for segment in self.segments
             if segment.size and (segment is self._active or not segment.index_saved)
         ]

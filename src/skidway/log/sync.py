@@ -42,7 +42,7 @@ class SyncTicket:
         self.renamed: list[tuple[str, str]] = []
         self.removed: list[str] = []
         self.is_checkpoint = False
-        self.indexes: list[tuple[Segment, OffsetIndex, TimeIndex]] = []
+        self.indexes: list[tuple[Segment, int, OffsetIndex, TimeIndex]] = []
         self.epochs: bytes | None = None
         self.snapshot = b""
         self.snapshots_kept_from = 0
@@ -62,7 +62,7 @@ class SyncTicket:
             self.disk.remove(path)
 
     def _write_checkpoint(self) -> None:
-        for segment, index, times in self.indexes:
+        for segment, _, index, times in self.indexes:
             self.disk.write_atomic(segment.path(".index"), index.to_bytes())
             self.disk.write_atomic(segment.path(".timeindex"), times.to_bytes())
         if self.epochs is not None:
