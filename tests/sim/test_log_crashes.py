@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from skidway.errors import StorageError
 from skidway.log.logs import Logs
 from skidway.log.producers import Producers
 from skidway.log.settings import LogSettings
@@ -74,7 +75,15 @@ class World:
         epoch = self.restarts
         stamped[12:16] = epoch.to_bytes(4, "big")
         self.appended.append((read_header(stamped), bytes(stamped)))
-        assert self.log.append(batch, header, epoch, self.now_ms) == base_offset
+        try:
+            assert self.log.append(batch, header, epoch, self.now_ms) == base_offset
+        except StorageError:
+            assert self.disk.capacity is not None
+            assert self.log.end_offset == base_offset
+            self.appended.pop()
+            if producer_id >= 0:
+                self.sequences[producer_id] = sequence
+            return
         assert self.log.end_offset == base_offset + count
 
     def repeat(self, draw: random.Random) -> None:
@@ -84,6 +93,32 @@ class World:
             if own:
                 header = draw.choice(own)
                 assert self.log.producers.check(header) == header.base_offset
+
+    def fill(self, draw: random.Random) -> None:
+        """The disk is full for a while: appends are refused, nothing is harmed."""
+        self.disk.capacity = self.disk.used() + draw.randrange(600)
+        for _ in range(4):
+            self.append(draw)
+        self.disk.capacity = None
+
+    def break_sync(self, draw: random.Random) -> None:
+        """A sync fails: whatever it was for is not promised, and only a restart ends that state."""
+        self.disk.failing_syncs = {self.disk.syncs + draw.randrange(4)}
+        self.append(draw)
+        ticket = self.log.checkpoint() if draw.randrange(2) else self.log.begin_sync()
+        try:
+            if ticket is not None:
+                ticket.run()
+                self.tickets.append((ticket, True))
+        except OSError as error:
+            self.log.fail(str(error))
+            with pytest.raises(StorageError):
+                self.log.roll(self.now_ms)
+            assert self.log.begin_sync() is None
+            assert self.log.checkpoint() is None
+            self.log.read(self.log.start_offset, 1000)
+            self.crash(draw)
+        self.disk.failing_syncs = None
 
     def roll(self, draw: random.Random) -> None:
         self.log.roll(self.now_ms)
@@ -144,6 +179,7 @@ class World:
         self.check()
 
     def crash(self, draw: random.Random) -> None:
+        self.disk.failing_syncs = None
         self.disk.crash(draw)
         while True:
             # Recovery is interrupted too, now and then.
@@ -163,7 +199,7 @@ class World:
     STEPS = (
         *[append] * 6,
         *[sync] * 2,
-        *[forget, remove, begin, run, finish, repeat, roll, save, close, crash, crash_soon],
+        *[forget, remove, begin, run, finish, repeat, roll, save, close, crash, crash_soon, fill, break_sync],
     )
 
     def play(self, steps: list[tuple[int, int]]) -> None:
@@ -182,6 +218,7 @@ class World:
 
     def reopen(self) -> None:
         self.restarts += 1
+        self.disk.capacity = None
         self.tickets = []
         self.logs = Logs.open(self.disk)
         if (TOPIC, 0) in self.logs.found:

@@ -191,8 +191,11 @@ class Loader:
                 break
         if replay.next_offset < self.proven:
             raise Unproven(f"it ends at {replay.next_offset}")
-        if not self.clean:
+        if not self.clean and replay.next_offset > self.proven:
             self._sync(segments[first:])
+        active = segments[-1]
+        if active.size:
+            active.first_timestamp = next(active.batches(0, active.size))[4]
         for segment in segments:
             segment.unload()
         return replay.next_offset, scanned
@@ -230,4 +233,3 @@ class Loader:
         for segment in segments:
             segment.file.sync()
         self.disk.sync_directory(self.directory)
-        self.disk.sync_directory(self.directory.rpartition("/")[0])

@@ -119,11 +119,14 @@ class Log:
         now_ms: int,
         limits: Limits = DEFAULT_LIMITS,
     ) -> "Log":
-        """Load a directory that exists (an empty one too). `clean`: the last owner closed it and said so."""
+        """Load a directory that exists (an empty one too). `clean`: the last owner closed it and said so.
+
+        After a crash the name of the directory itself must be made durable by the caller.
+        """
         producers = Producers(count_max=limits.producers_per_partition_max, expiry_ms=limits.producer_expiry_ms)
         loader = Loader(disk, directory, settings, producers, clean=clean, now_ms=now_ms)
         log = cls(disk, directory, settings, loader.load(recovery_point, start_offset), limits)
-        if loader.made_segment:
+        if loader.made_segment or not loader.clean:
             log._names += 1
             log._parent_synced = False
         log._schedule_roll(log._active)
@@ -148,8 +151,6 @@ class Log:
         if not segment.size or self.quarantined:
             return
         settings = self._settings
-        if segment.first_timestamp < 0:
-            segment.first_timestamp = next(segment.batches(0, segment.size))[4]
         wait_ms = settings.segment_ms
         if settings.segment_jitter_ms > 0:
             # Spread over the segments, not drawn: the same log rolls at the same time in every run.

@@ -112,7 +112,8 @@ class Logs:
         logs.clean = CLEAN_SHUTDOWN in names
         if logs.clean:
             disk.remove(CLEAN_SHUTDOWN)
-            disk.sync_directory("")
+        # Without the mark a crash may follow; after a crash names may be in memory only.
+        disk.sync_directory("")
         logs._saved_points = logs._read_offsets(RECOVERY_POINTS)
         logs._saved_starts = logs._read_offsets(START_OFFSETS)
         logs.saved_watermarks = logs._read_offsets(HIGH_WATERMARKS)
