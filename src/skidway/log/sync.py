@@ -28,6 +28,7 @@ class SyncTicket:
         "segments",
         "snapshot",
         "snapshots_kept_from",
+        "start_offset",
     )
 
     def __init__(self, disk: Disk, directory: str, offset: int) -> None:
@@ -46,6 +47,7 @@ class SyncTicket:
         self.epochs: bytes | None = None
         self.snapshot = b""
         self.snapshots_kept_from = 0
+        self.start_offset = 0
 
     def run(self) -> None:
         for file in self.files:
