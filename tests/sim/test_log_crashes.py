@@ -193,13 +193,20 @@ class World:
         self.disk.crash_at = None
         self.check()
 
+    def kill(self, draw: random.Random) -> None:
+        """The process dies, the machine does not: everything is still there, but not all of it on the platter."""
+        end_offset = self.log.end_offset
+        self.reopen()
+        assert self.log.end_offset == end_offset
+        self.check()
+
     def crash_soon(self, draw: random.Random) -> None:
         self.disk.crash_at = self.disk.operations + 1 + draw.randrange(12)
 
     STEPS = (
         *[append] * 6,
         *[sync] * 2,
-        *[forget, remove, begin, run, finish, repeat, roll, save, close, crash, crash_soon, fill, break_sync],
+        *[forget, remove, begin, run, finish, repeat, roll, save, close, crash, kill, crash_soon, fill, break_sync],
     )
 
     def play(self, steps: list[tuple[int, int]]) -> None:
@@ -334,3 +341,32 @@ def test_long_histories(seed: int) -> None:
     draw = random.Random(seed)
     steps = [(draw.randrange(len(World.STEPS)), draw.randrange(2**32)) for _ in range(150)]
     World(seed).play(steps)
+
+
+def test_recovery_may_be_interrupted_anywhere() -> None:
+    """A torn batch in the middle of three segments: however often recovery is cut short, the log ends there."""
+    for stop in range(1, 14):
+        for seed in range(12):
+            world = World(0)
+            world.settings.segment_bytes = 700
+            draw = random.Random(seed)
+            while len(world.log.segments) < 3:
+                world.append(draw)
+            end_offset = world.log.segments[1].base_offset
+            world.sync(draw)
+            for name in world.disk.list(f"{TOPIC}-0"):
+                if name.endswith("snapshot"):
+                    world.disk.remove(f"{TOPIC}-0/{name}")
+            world.disk.sync_directory(f"{TOPIC}-0")
+            world.disk.corrupt(f"{TOPIC}-0/{end_offset:020d}.log", 70)
+            world.promised_end = 0
+            world.disk.crash_at = world.disk.operations + stop
+            try:
+                world.reopen()
+            except Crashed:
+                world.disk.crash(draw)
+                world.reopen()
+            world.disk.crash_at = None
+            assert world.log.end_offset == end_offset
+            world.crash(draw)
+            assert world.log.end_offset == end_offset

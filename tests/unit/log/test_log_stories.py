@@ -399,6 +399,23 @@ def test_a_checkpoint_bounds_the_scan() -> None:
     assert again.bytes_since_checkpoint <= 500 + 4 * again.batches()[0][3]
 
 
+def test_a_checkpoint_that_a_roll_overtakes_does_not_save_the_segment() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogSettings(index_interval_bytes=0))
+    append(log, timestamp=NOW)
+    ticket = log.checkpoint()
+    assert ticket is not None
+    append(log, timestamp=NOW + 5000)
+    log.roll(NOW)
+    ticket.run()
+    log.finish_sync(ticket)
+    append(log)
+    log.close(clean=True)
+    again = open_log(disk, log.settings)
+    assert again.segments[0].load_max_timestamp() == NOW + 5000
+    assert list(again.segments[0].index.offsets) == [1]
+
+
 def test_indexes_that_lie_are_found_out() -> None:
     disk = SimDisk()
     settings = LogSettings(segment_bytes=3000, index_interval_bytes=200)
