@@ -74,11 +74,15 @@ class Loader:
 
     def load(self, recovery_point: int, start_offset: int | None) -> Loaded:
         try:
-            return self._load(recovery_point, start_offset)
-        except _NotClean:
-            self.clean = False
-            self.producers.entries = {}
-            return self._load(recovery_point, start_offset)
+            try:
+                return self._load(recovery_point, start_offset)
+            except _NotClean:
+                self.clean = False
+                self.producers.entries = {}
+                return self._load(recovery_point, start_offset)
+        except OSError as error:
+            # One unreadable directory must not keep the others from being served.
+            return self._quarantined([], start_offset or 0, str(error))
 
     def _load(self, recovery_point: int, start_offset: int | None) -> Loaded:
         self.names = self._tidy(self.disk.list(self.directory))

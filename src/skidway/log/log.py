@@ -267,7 +267,11 @@ class Log:
             return
         self._loaded.append(segment)
         if len(self._loaded) > _LOADED_MAX:
-            self._loaded.pop(0).unload()
+            # What is not synced keeps its descriptor: a new one might not be told of a failed write.
+            idle = next((known for known in self._loaded if known not in self._unsynced), None)
+            if idle is not None:
+                self._loaded.remove(idle)
+                idle.unload()
 
     # Reading.
 
@@ -288,19 +292,22 @@ class Log:
         if offset >= bound:
             return None
         tail = self._tail
-        if tail[0] == offset:
-            segment, position = tail[1], tail[2]
-        else:
-            segment, position = self.locate(offset)
-        limit = last_position if segment is last else segment.size
-        if limit - position <= max_bytes:
-            end = limit
-            if segment is last:
-                self._tail = (bound, segment, end)
-        else:
-            end = segment.boundary(position, position + max_bytes, at_least_one=min_one)
-        # A batch that reaches past the watermark is not there yet.
-        return FileSlice(segment.file, position, end - position) if position < end <= limit else None
+        try:
+            if tail[0] == offset:
+                segment, position = tail[1], tail[2]
+            else:
+                segment, position = self.locate(offset)
+            limit = last_position if segment is last else segment.size
+            if limit - position <= max_bytes:
+                end = limit
+                if segment is last:
+                    self._tail = (bound, segment, end)
+            else:
+                end = segment.boundary(position, position + max_bytes, at_least_one=min_one)
+            # A batch that reaches past the watermark is not there yet.
+            return FileSlice(segment.file, position, end - position) if position < end <= limit else None
+        except OSError as error:
+            raise StorageError(f"{self.directory}: {error}") from error
 
     def locate(self, offset: int) -> tuple[Segment, int]:
         """The segment and position of the batch that holds `offset`, or of the first one after it."""
@@ -313,10 +320,7 @@ class Log:
             self._note_loaded(segment)
             if offset <= segment.base_offset:
                 return segment, 0
-            try:
-                batch = segment.find(offset)
-            except OSError as error:
-                raise StorageError(f"{self.directory}: {error}") from error
+            batch = segment.find(offset)
             if batch is not None:
                 return segment, batch[0]
             number += 1
@@ -518,10 +522,17 @@ class Log:
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first committed record at or after `timestamp`."""
-        return lookup.offset_for_timestamp(self, timestamp)
+        try:
+            return lookup.offset_for_timestamp(self, timestamp)
+        except OSError as error:
+            raise StorageError(f"{self.directory}: {error}") from error
 
     def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
-        return lookup.offset_of_max_timestamp(self)
+        """The same of the first committed record that has the largest timestamp."""
+        try:
+            return lookup.offset_of_max_timestamp(self)
+        except OSError as error:
+            raise StorageError(f"{self.directory}: {error}") from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(epoch, self.end_offset)
