@@ -234,8 +234,9 @@ class Message(metaclass=MessageType):
     @classmethod
     def __unchanging__(cls) -> Self:
         """An instance with every default that refuses assignment, to stand as the default of a struct field."""
-        frozen = MessageType(cls.__name__, (cls,), {"__setattr__": _refuse, "__fields__": cls.__fields__})
-        instance = cast(Self, object.__new__(frozen))
+        body = {"__setattr__": _refuse, "__fields__": cls.__fields__}
+        frozen = cast(type[Self], MessageType(cls.__name__, (cls,), body))
+        instance = object.__new__(frozen)
         for field in cls.__fields__:
             object.__setattr__(instance, field.name, [] if field.default is _EMPTY else field.default)
         return instance
