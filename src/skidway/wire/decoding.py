@@ -151,7 +151,7 @@ class _DecoderWriter:
             self._source.line(f"{stop} = p + {size}")
             too_long = f" or {size} > {STRING_BYTES_MAX}" if self._flexible else ""
             self._refuse(f"{stop} > end{too_long}", f"{field.name} is too long")
-            self._source.line(f"{target} = str(view[p:{stop}], 'utf-8'); p = {stop}")
+            self._source.line(f"{target} = view[p:{stop}].tobytes().decode(); p = {stop}")
 
     def _bytes(self, field: Field, target: str, nullable: bool) -> None:
         size = self._length("i")
