@@ -202,7 +202,7 @@ def _read_headers(payload: bytes | bytearray, position: int, end: int) -> tuple[
             raise InvalidRecord("a header without a name")
         value, position = _read_bytes(payload, position, end)
         headers.append((name.decode("utf-8", "surrogateescape"), value))
-    return headers, position
+    return tuple(headers), position
 
 
 def _read_varint(payload: bytes | bytearray, position: int, bits: int) -> tuple[int, int]:
