@@ -84,6 +84,7 @@ def read_outlines(batch: Buffer, *, decompressed_bytes_max: int) -> Iterator[Out
 
 def outline_records(header: BatchHeader, payload: bytes | bytearray) -> Iterator[Outline]:
     """What `open_batch` gave, record by record; past its key a record is stepped over by its length."""
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else None
     position = 0
     try:
@@ -94,8 +95,8 @@ def outline_records(header: BatchHeader, payload: bytes | bytearray) -> Iterator
             key_bytes, position = _read_varint(payload, position, 32)
             if key_bytes < -1 or key_bytes > end - position:
                 raise InvalidRecord(f"a key of {key_bytes} bytes where {end - position} are left in the record")
-            timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
-            yield Outline(header.base_offset + offset_delta, timestamp, key_bytes >= 0)
+            timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
+            yield Outline(base_offset + offset_delta, timestamp, key_bytes >= 0)
             position = end
     except IndexError:
         raise InvalidRecord("the records end in the middle of one") from None

@@ -3,6 +3,7 @@
 import random
 import timeit
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -41,7 +42,7 @@ NOW = 1_700_000_000_000
 HOUR = 3_600_000
 RECORDS = [Record(i, NOW + i, b"key %d" % i, b"value %d" % i) for i in range(10)]
 PLAIN = TopicRules()
-IDEMPOTENT = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+IDEMPOTENT: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
 
 
 def produce(

@@ -121,7 +121,7 @@ def test_codecs_that_do_not_exist_are_corrupt(codec: int) -> None:
         list(read_records(batch, decompressed_bytes_max=SPACE))
 
 
-def mutate(batch: bytes, rng: random.Random) -> bytearray:
+def mutate(batch: bytearray, rng: random.Random) -> bytearray:
     broken = bytearray(batch)
     for _ in range(rng.randint(1, 6)):
         position = rng.randrange(len(broken))
