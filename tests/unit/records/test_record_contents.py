@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skidway.errors import CorruptMessage, InvalidRecord
-from skidway.records.batch import HEADER_BYTES, read_header
+from skidway.records.batch import HEADER, HEADER_BYTES, read_header
 from skidway.records.compression import Codec
 from skidway.records.record import RECORD_HEADERS_MAX, Record, assemble, build_batch, read_outlines, read_records
 
@@ -78,6 +78,8 @@ EMPTY = b"\x0c\x00\x00\x00\x01\x01\x00"  # length 6: attributes, deltas 0, null 
         (b"\x0c\x00\x00\x00\x14\x01\x00", 1, "key beyond the record"),
         (b"\x0e\x00\x80\x80\x80\x80\x80\x80", 1, "number that does not end"),
         (b"\x16\x00\x00\x80\x80\x80\x80\x80\x01\x01\x01\x00", 1, "offset delta of six bytes"),
+        (b"\x0c\x00\x00\x02\x01\x01\x00", 1, "offset after the last of the batch"),
+        (b"\x0c\x00\x00\x01\x01\x01\x00", 1, "offset before the batch"),
         (b"\x14\x00\x00\xff\xff\xff\xff\x7f\x01\x01\x00", 1, "offset delta beyond 32 bits"),
     ],
 )
@@ -111,6 +113,17 @@ def test_a_record_of_countless_headers_is_not_read_into_memory() -> None:
     refused = build_batch([Record(0, 0, None, None, [("", None)] * (RECORD_HEADERS_MAX + 1))])
     with pytest.raises(InvalidRecord):
         list(read_records(refused, decompressed_bytes_max=SPACE))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_timestamps_stay_within_64_bits(sign: int) -> None:
+    batch = build_batch([Record(0, 0, None, None), Record(0, sign * 2**62, None, None)])
+    HEADER.pack_into(batch, 0, *read_header(batch)._replace(base_timestamp=sign * (2**62 - 1)))
+    assert list(read_outlines(batch, decompressed_bytes_max=SPACE))[-1].timestamp == sign * (2**63 - 1)
+    HEADER.pack_into(batch, 0, *read_header(batch)._replace(base_timestamp=sign * 2**62))
+    for read in (read_records, read_outlines):
+        with pytest.raises(InvalidRecord):
+            list(read(batch, decompressed_bytes_max=SPACE))
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
