@@ -133,7 +133,7 @@ def validate(
             and (attributes & ~TRANSACTIONAL_BIT != _ZSTD or produce_version < ZSTD_PRODUCE_VERSION)
         )
         or ((sequence | epoch) < 0 if producer >= 0 else attributes & TRANSACTIONAL_BIT)
-        or (count * RECORD_BYTES_MIN > size and not attributes & CODEC_MASK)
+        or (count * RECORD_BYTES_MIN > size - HEADER_BYTES and not attributes & CODEC_MASK)
         or count > rules.records_max
     ):
         _examine(batch, header, rules, produce_version)
