@@ -53,7 +53,7 @@ def random_message(message: type[Message], version: int, random: Random) -> Mess
     """Fields that the version does not have keep their defaults, so that the message survives a round trip."""
     values = {}
     for field in message.__fields__:
-        if version in field.versions and not (field.is_tagged(version) and random.random() < 0.3):
+        if version in field.versions and (field.tag is None or random.random() < 0.7):
             values[field.name] = _random_value(field, version, random)
     return message(**values)
 
