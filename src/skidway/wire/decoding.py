@@ -74,7 +74,7 @@ class _DecoderWriter:
 
     def struct(self, cls: type[Message]) -> str:
         source = self._source
-        layout = Layout(cls, self._version, self._flexible)
+        layout = Layout(cls, self._version)
         value = source.fresh("x")
         source.line(f"{value} = new({source.bind('class', cls)})")
         for field in layout.plain:
@@ -209,7 +209,7 @@ class _DecoderWriter:
         if kind in FORMATS:
             return calcsize(">" + FORMATS[kind])
         if kind == "struct" and struct is not None:
-            layout = Layout(struct, self._version, self._flexible)
+            layout = Layout(struct, self._version)
             total = sum(self._least_field_bytes(field) for field in layout.plain)
             return max(1, total + self._flexible)
         if self._flexible:

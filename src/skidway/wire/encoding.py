@@ -5,7 +5,7 @@ tag sections are packed by one struct; bytes and records are appended as they ar
 """
 
 from skidway.wire.message import Field, Message
-from skidway.wire.primitives import ARRAYS, FORMATS, SHORT_UVARINTS, encode_uvarint, write_uuids
+from skidway.wire.primitives import ARRAYS, FORMATS, SHORT_UVARINTS, STRING_BYTES_MAX, encode_uvarint, write_uuids
 from skidway.wire.source import Layout, Source
 
 # A zero byte inside a struct format.
@@ -45,7 +45,7 @@ class _EncoderWriter:
         self._source.line(f"{self._sink}({expression})")
 
     def struct(self, value: str, cls: type[Message]) -> None:
-        layout = Layout(cls, self._version, self._flexible)
+        layout = Layout(cls, self._version)
         for field in layout.plain:
             self._value(field, f"{value}.{field.name}", field.kind, self._version in field.nullable)
         if not self._flexible:
@@ -104,7 +104,7 @@ class _EncoderWriter:
         if self._flexible:
             self.flush()
             self._source.line(f"{size} += 1")
-            self._write(f"SHORT[{size}] if {size} < 1024 else uvarint({size})")
+            self._write(f"SHORT[{size}] if {size} < {len(SHORT_UVARINTS)} else uvarint({size})")
         else:
             self._run.append((code, size))
             self.flush()
@@ -128,8 +128,11 @@ class _EncoderWriter:
 
     def _string(self, value: str, nullable: bool) -> None:
         text, size = self._measured(value, nullable, ".encode()")
+        if self._flexible:
+            # In the other versions the struct of the length refuses it.
+            self._source.line(f"if {size} > {STRING_BYTES_MAX}: raise ValueError('a string exceeds 32767 bytes')")
         self._length(size, "h")
-        self._write(text)
+        self._source.line(f"if {text}: {self._sink}({text})")
 
     def _bytes(self, value: str, nullable: bool) -> None:
         content, size = self._measured(value, nullable)

@@ -11,8 +11,7 @@ A message is a class whose body lists its fields in wire order:
 
 Every field is optional in the constructor, by keyword or by position. A default that is a list is fresh for each
 instance; a default that is a struct is one shared instance that refuses to be changed.
-Version ranges are written "3", "3-5" or "3+"; `nullable`, `tagged` are ranges too. A field with a `tag` is tagged in
-all its versions unless `tagged` says otherwise.
+Version ranges are written "3", "3-5" or "3+"; `nullable` is one too. A field with a `tag` is tagged in all versions.
 """
 
 from dataclasses import dataclass
@@ -60,13 +59,9 @@ class Field:
     default: Any
     nullable: VersionRange = NEVER
     tag: int | None = None
-    tagged: VersionRange = NEVER
     element: str = ""
     struct: "type[Message] | None" = None
     name: str = ""
-
-    def is_tagged(self, version: int) -> bool:
-        return self.tag is not None and version in self.tagged
 
 
 def _field(
@@ -75,45 +70,43 @@ def _field(
     default: Any,
     nullable: str | None = None,
     tag: int | None = None,
-    tagged: str | None = None,
     element: str = "",
     struct: "type[Message] | None" = None,
 ) -> Any:
     # The return type is Any because the class body declares the type a *value* of the field has.
-    where_tagged = _range(tagged or versions) if tag is not None else NEVER
-    return Field(kind, _range(versions), default, _range(nullable), tag, where_tagged, element, struct)
+    return Field(kind, _range(versions), default, _range(nullable), tag, element, struct)
 
 
-def boolean(versions: str, *, default: bool = False, tag: int | None = None, tagged: str | None = None) -> Any:
-    return _field("bool", versions, default, tag=tag, tagged=tagged)
+def boolean(versions: str, *, default: bool = False, tag: int | None = None) -> Any:
+    return _field("bool", versions, default, tag=tag)
 
 
-def int8(versions: str, *, default: int = 0, tag: int | None = None, tagged: str | None = None) -> Any:
-    return _field("int8", versions, default, tag=tag, tagged=tagged)
+def int8(versions: str, *, default: int = 0, tag: int | None = None) -> Any:
+    return _field("int8", versions, default, tag=tag)
 
 
-def int16(versions: str, *, default: int = 0, tag: int | None = None, tagged: str | None = None) -> Any:
-    return _field("int16", versions, default, tag=tag, tagged=tagged)
+def int16(versions: str, *, default: int = 0, tag: int | None = None) -> Any:
+    return _field("int16", versions, default, tag=tag)
 
 
-def uint16(versions: str, *, default: int = 0, tag: int | None = None, tagged: str | None = None) -> Any:
-    return _field("uint16", versions, default, tag=tag, tagged=tagged)
+def uint16(versions: str, *, default: int = 0, tag: int | None = None) -> Any:
+    return _field("uint16", versions, default, tag=tag)
 
 
-def int32(versions: str, *, default: int = 0, tag: int | None = None, tagged: str | None = None) -> Any:
-    return _field("int32", versions, default, tag=tag, tagged=tagged)
+def int32(versions: str, *, default: int = 0, tag: int | None = None) -> Any:
+    return _field("int32", versions, default, tag=tag)
 
 
-def int64(versions: str, *, default: int = 0, tag: int | None = None, tagged: str | None = None) -> Any:
-    return _field("int64", versions, default, tag=tag, tagged=tagged)
+def int64(versions: str, *, default: int = 0, tag: int | None = None) -> Any:
+    return _field("int64", versions, default, tag=tag)
 
 
-def float64(versions: str, *, default: float = 0.0, tag: int | None = None, tagged: str | None = None) -> Any:
-    return _field("float64", versions, default, tag=tag, tagged=tagged)
+def float64(versions: str, *, default: float = 0.0, tag: int | None = None) -> Any:
+    return _field("float64", versions, default, tag=tag)
 
 
-def uuid(versions: str, *, tag: int | None = None, tagged: str | None = None) -> Any:
-    return _field("uuid", versions, ZERO_UUID, tag=tag, tagged=tagged)
+def uuid(versions: str, *, tag: int | None = None) -> Any:
+    return _field("uuid", versions, ZERO_UUID, tag=tag)
 
 
 def string(
@@ -122,9 +115,8 @@ def string(
     default: str | None = "",
     nullable: str | None = None,
     tag: int | None = None,
-    tagged: str | None = None,
 ) -> Any:
-    return _field("string", versions, default, nullable, tag, tagged)
+    return _field("string", versions, default, nullable, tag)
 
 
 def blob(
@@ -133,9 +125,8 @@ def blob(
     default: bytes | None = b"",
     nullable: str | None = None,
     tag: int | None = None,
-    tagged: str | None = None,
 ) -> Any:
-    return _field("bytes", versions, default, nullable, tag, tagged)
+    return _field("bytes", versions, default, nullable, tag)
 
 
 def batches(versions: str, *, default: bytes | None = b"", nullable: str | None = None) -> Any:
@@ -153,11 +144,10 @@ def array(
     default: tuple[()] | None = _EMPTY,
     nullable: str | None = None,
     tag: int | None = None,
-    tagged: str | None = None,
 ) -> Any:
     if isinstance(of, str):
-        return _field("array", versions, default, nullable, tag, tagged, element=of)
-    return _field("array", versions, default, nullable, tag, tagged, element="struct", struct=of)
+        return _field("array", versions, default, nullable, tag, element=of)
+    return _field("array", versions, default, nullable, tag, element="struct", struct=of)
 
 
 _FRESH = object()
@@ -170,10 +160,9 @@ def nested(
     default: Any = _FRESH,
     nullable: str | None = None,
     tag: int | None = None,
-    tagged: str | None = None,
 ) -> Any:
     initial = of.__unchanging__() if default is _FRESH else default
-    return _field("struct", versions, initial, nullable, tag, tagged, struct=of)
+    return _field("struct", versions, initial, nullable, tag, struct=of)
 
 
 class MessageType(type):
@@ -194,8 +183,7 @@ class MessageType(type):
         for attribute, field in fields.items():
             field.name = attribute
         body["__slots__"] = body["__match_args__"] = tuple(fields)
-        if fields or "__fields__" not in body:
-            body.setdefault("__fields__", tuple(fields.values()))
+        body.setdefault("__fields__", tuple(fields.values()))
         body.setdefault("__key__", key)
         body.setdefault("__versions__", _range(versions))
         body.setdefault("__flexible__", _range(flexible))
@@ -222,7 +210,6 @@ class Message(metaclass=MessageType):
     __key__: ClassVar[int | None] = None
     __versions__: ClassVar[VersionRange] = NEVER
     __flexible__: ClassVar[VersionRange] = NEVER
-    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, *values: Any, **named: Any) -> None:
         # Written on the first instance, not at import: a broker starts without the constructors it never calls.

@@ -59,14 +59,14 @@ class Layout:
 
     __slots__ = ("absent", "plain", "tagged")
 
-    def __init__(self, cls: type[Message], version: int, flexible: bool) -> None:
+    def __init__(self, cls: type[Message], version: int) -> None:
         self.plain: list[Field] = []
         self.tagged: list[Field] = []
         self.absent: list[Field] = []
         for field in cls.__fields__:
             if version not in field.versions:
                 self.absent.append(field)
-            elif flexible and field.is_tagged(version):
+            elif field.tag is not None:
                 self.tagged.append(field)
             else:
                 self.plain.append(field)
