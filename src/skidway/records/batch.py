@@ -147,16 +147,16 @@ def stamp(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int) -
 
 def set_log_append_time(buffer: bytearray | memoryview, now_ms: int) -> None:
     """Every record of the batch now counts as written at `now_ms`; the batch must fill the buffer."""
-    attributes: int = _ATTRIBUTES.unpack_from(buffer, CHECKED_POSITION)[0]
-    _ATTRIBUTES.pack_into(buffer, CHECKED_POSITION, attributes | TIMESTAMP_TYPE_BIT)
-    _TIMESTAMP.pack_into(buffer, MAX_TIMESTAMP_POSITION, now_ms)
-    set_crc(buffer)
+    set_timestamps(buffer, TimestampType.LOG_APPEND_TIME, now_ms)
 
 
-def set_create_time(buffer: bytearray | memoryview) -> None:
-    """The records' own timestamps count again; the batch must fill the buffer."""
-    attributes: int = _ATTRIBUTES.unpack_from(buffer, CHECKED_POSITION)[0]
-    _ATTRIBUTES.pack_into(buffer, CHECKED_POSITION, attributes & ~TIMESTAMP_TYPE_BIT)
+def set_timestamps(buffer: bytearray | memoryview, timestamp_type: TimestampType, max_timestamp: int) -> None:
+    """Whose clock the timestamps are from, and the largest of them; the batch must fill the buffer."""
+    attributes: int = _ATTRIBUTES.unpack_from(buffer, CHECKED_POSITION)[0] & ~TIMESTAMP_TYPE_BIT
+    if timestamp_type == TimestampType.LOG_APPEND_TIME:
+        attributes |= TIMESTAMP_TYPE_BIT
+    _ATTRIBUTES.pack_into(buffer, CHECKED_POSITION, attributes)
+    _TIMESTAMP.pack_into(buffer, MAX_TIMESTAMP_POSITION, max_timestamp)
     set_crc(buffer)
 
 

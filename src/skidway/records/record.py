@@ -78,8 +78,12 @@ def read_records(batch: Buffer, *, decompressed_bytes_max: int) -> Iterator[Reco
 
 
 def read_outlines(batch: Buffer, *, decompressed_bytes_max: int) -> Iterator[Outline]:
-    """Like `read_records` without keys, values and headers: they are stepped over by the record's length."""
-    header, payload = open_batch(batch, decompressed_bytes_max=decompressed_bytes_max)
+    """Like `read_records` without keys, values and headers."""
+    return outline_records(*open_batch(batch, decompressed_bytes_max=decompressed_bytes_max))
+
+
+def outline_records(header: BatchHeader, payload: bytes | bytearray) -> Iterator[Outline]:
+    """What `open_batch` gave, record by record; past its key a record is stepped over by its length."""
     append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else None
     position = 0
     try:
