@@ -63,13 +63,17 @@ class Consumer:
 
     def read(self, *, follow: bool = False, until: Mapping[int, int] | None = None) -> Iterator[Consumed]:
         """Records up to the end as it is now (or `until`), or for ever with `follow`."""
-        ends: Mapping[int, int] = {}
-        if not follow:
-            ends = until if until is not None else self.ends()
-        while follow or self._drop_finished(ends):
-            for record in self.poll():
-                if follow or record.offset < ends[record.partition]:
-                    yield record
+        for records in self.read_polls(follow=follow, until=until):
+            yield from records
+
+    def read_polls(self, *, follow: bool = False, until: Mapping[int, int] | None = None) -> Iterator[list[Consumed]]:
+        """Like `read`, a poll's worth at a time: for whoever wants to do something between the polls."""
+        if follow:
+            while True:
+                yield self.poll()
+        ends = until if until is not None else self.ends()
+        while self._drop_finished(ends):
+            yield [record for record in self.poll() if record.offset < ends[record.partition]]
 
     def ends(self) -> dict[int, int]:
         return offsets_at(self.cluster, self.topic, list(self.positions), LATEST, self.isolation_level)
