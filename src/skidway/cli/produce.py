@@ -77,7 +77,7 @@ File = Annotated[
 Form = Annotated[
     Input,
     typer.Option(
-        "--format", "-F", help="A message a line; a JSON object a line (as consume prints it); or one message."
+        "--format", "-F", help="A message a line; a JSON object a line, as consume has it; or all of it one message."
     ),
 ]
 KeySeparator = Annotated[

@@ -53,7 +53,7 @@ def create(
     from skidway.client.errors import BrokerError
     from skidway.errors import ErrorCode
 
-    configs = dict(_assignment(text) for text in config or [])
+    configs = dict(assignment(text) for text in config or [])
     admin = _admin(bootstrap, timeout)
     for name in topics:
         try:
@@ -173,7 +173,7 @@ def delete(
         typer.echo(f"deleted {name}")
 
 
-def _assignment(text: str) -> tuple[str, str]:
+def assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise typer.BadParameter(f"{text!r} is not a setting; expected NAME=VALUE")
@@ -185,7 +185,7 @@ def _changes(config: list[str], reset: list[str], append: list[str], subtract: l
 
     changes = [ConfigChange(name, DELETE) for name in reset]
     for operation, texts in ((SET, config), (APPEND, append), (SUBTRACT, subtract)):
-        changes += [ConfigChange(name, operation, value) for name, value in map(_assignment, texts)]
+        changes += [ConfigChange(name, operation, value) for name, value in map(assignment, texts)]
     return changes
 
 

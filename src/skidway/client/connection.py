@@ -5,6 +5,7 @@ receives. On opening, the broker is asked which versions it serves; every reques
 both sides know. After any failure the connection is closed and of no more use.
 """
 
+import select
 import socket
 import struct
 import time
@@ -105,6 +106,10 @@ class Connection:
         message = self._decode(awaited.api, awaited.version, body, position)
         assert isinstance(message, reply), f"asked for {reply.__name__}, got {type(message).__name__}"
         return message
+
+    def readable(self, timeout_s: float) -> bool:
+        """Wait until something has arrived, or the time is up."""
+        return bool(select.select([self._socket], [], [], max(0.0, timeout_s))[0])
 
     @property
     def awaited(self) -> int:
