@@ -22,9 +22,9 @@ def main() -> None:
     # A descriptor of its own, so that nothing that reads or closes standard input can take it away.
     descriptor = os.dup(sys.stdin.fileno())
     threading.Thread(target=_die_with_parent, args=(descriptor,), daemon=True, name="parent-watch").start()
-    from skidway.server.main import main as serve
+    from skidway.server.flags import main as serve
 
-    serve()
+    sys.exit(serve())
 
 
 if __name__ == "__main__":
