@@ -35,6 +35,7 @@ from skidway.metadata.operations import (
     PartitionsCreated,
     TopicCreated,
     TopicDeleted,
+    sentence,
 )
 from skidway.metadata.placement import Site, place
 from skidway.metadata.topic_names import alike, validate_new_topic_name
@@ -137,7 +138,7 @@ def decide_create(
                 raise InvalidRequest("Duplicate topic name.")
             results[topic.name] = _create(draft, topic, defaults)
         except ProtocolError as refusal:
-            results[topic.name] = TopicCreated(topic.name, refusal.code, refusal.message)
+            results[topic.name] = TopicCreated(topic.name, refusal.code, sentence(refusal))
     return Decision([] if operation.validate_only else draft.records, list(results.values()))
 
 
@@ -247,22 +248,31 @@ def _validate_assignment(draft: Draft, partition: int, replicas: list[int], repl
 
 def decide_delete(draft: Draft, operation: DeleteTopics) -> Decision[Message, list[TopicDeleted]]:
     _refuse_long_request(len(operation.topics), draft.limits)
-    times_named = Counter(operation.topics)
-    deleted: set[bytes] = set()
+    times_asked = Counter(operation.topics)
+    topics = {asked: _look_up(draft.image, *asked) for asked in times_asked}
+    times_meant = Counter(topic.id for topic in topics.values() if isinstance(topic, Topic))
     results: list[TopicDeleted] = []
-    for name, topic_id in dict.fromkeys(operation.topics):
+    for (name, topic_id), topic in topics.items():
         try:
-            if times_named[name, topic_id] > 1:
+            if times_asked[name, topic_id] > 1:
                 raise InvalidRequest("Duplicate topic id." if name is None else "Duplicate topic name.")
-            topic = _find(draft.image, name, topic_id)
-            if topic.id in deleted:
+            if isinstance(topic, ProtocolError):
+                raise topic
+            # Asked for by name and by id: a mistake somewhere, and what is deleted is gone.
+            if times_meant[topic.id] > 1:
                 raise InvalidRequest("The provided topic name maps to an ID that was already supplied.")
-            deleted.add(topic.id)
             draft.records.append(RemoveTopicRecord(topic_id=topic.id))
             results.append(TopicDeleted(topic.name, topic.id))
         except ProtocolError as refusal:
-            results.append(TopicDeleted(name, topic_id, refusal.code, refusal.message))
+            results.append(TopicDeleted(name, topic_id, refusal.code, sentence(refusal)))
     return Decision(draft.records, results)
+
+
+def _look_up(image: Image, name: str | None, topic_id: bytes) -> Topic | ProtocolError:
+    try:
+        return _find(image, name, topic_id)
+    except ProtocolError as refusal:
+        return refusal
 
 
 def _find(image: Image, name: str | None, topic_id: bytes) -> Topic:
@@ -294,7 +304,7 @@ def decide_more_partitions(draft: Draft, operation: CreatePartitions) -> Decisio
             _add_partitions(draft, topic)
             results[topic.name] = PartitionsCreated(topic.name, ErrorCode.NONE)
         except ProtocolError as refusal:
-            results[topic.name] = PartitionsCreated(topic.name, refusal.code, refusal.message)
+            results[topic.name] = PartitionsCreated(topic.name, refusal.code, sentence(refusal))
     return Decision([] if operation.validate_only else draft.records, list(results.values()))
 
 
