@@ -8,6 +8,7 @@ Consuming goes through confluent-kafka itself and includes the making of one Pyt
 
 import ctypes
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -147,12 +148,15 @@ def ends(bootstrap: str, topic: str) -> int:
         return sum(peer.end_offset(topic, partition) for partition in range(PARTITIONS))
 
 
-def produce(bootstrap: str, topic: str, value_bytes: int, batch_bytes: int, seconds: float, acks: str) -> Throughput:
-    """To a topic of PARTITIONS partitions that nothing else writes to."""
+def produce(
+    bootstrap: str, topic: str, value_bytes: int, batch_bytes: int, seconds: float, on_start: Callable[[], None]
+) -> Throughput:
+    """With acks=1, to a topic of PARTITIONS partitions that nothing else writes to; on_start after the warm-up."""
     before = ends(bootstrap, topic)
-    producer = Producer(bootstrap, topic, batch_bytes, acks)
+    producer = Producer(bootstrap, topic, batch_bytes, "1")
     try:
         producer.run(value_bytes, 0.2)  # connect and learn the topic's leaders
+        on_start()
         sent, elapsed = producer.run(value_bytes, seconds)
     finally:
         producer.close()
