@@ -29,8 +29,11 @@ class Limit:
     cpu_s_per_gb: float
 
 
-def warm(gigabytes: float = 2.0) -> None:
-    """First use of memory is dear on virtual machines: let the page cache touch it before anything is measured."""
+def warm(gigabytes: float = 1.0) -> None:
+    """First use of memory is dear on virtual machines: let the page cache touch it before anything is measured.
+
+    Many hosts take freed memory back within seconds, so this comes right before each load that writes.
+    """
     with tempfile.TemporaryFile() as file:
         block = bytes(1 << 20)
         for _ in range(int(gigabytes * 1024)):

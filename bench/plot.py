@@ -24,7 +24,7 @@ RDKAFKA = {"rd100": "librdkafka\n100 B, 128 KB", "rd1k": "librdkafka\n1 KB, 16 K
 LATENCY = {"lat1": "acks=1", "latall": "acks=all\nflush=os", "latsync": "acks=all\nflush=sync"}
 
 
-def bars(axes: Any, outcome: Outcome, loads: dict[str, str], figure: str, title: str, *, log: bool = False) -> None:
+def bars(axes: Any, outcome: Outcome, loads: dict[str, str], figure: str, title: str) -> None:
     """Grouped bars, one group per load; the limit only where there is one."""
     for place, subject in enumerate(("skidway", "kafka", "machine")):
         heights = []
@@ -40,8 +40,6 @@ def bars(axes: Any, outcome: Outcome, loads: dict[str, str], figure: str, title:
     axes.set_xticks(range(len(loads)), list(loads.values()), fontsize=9)
     axes.set_title(title, fontsize=11, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
-    if log:
-        axes.set_yscale("log")
     axes.margins(y=0.15)
 
 
@@ -52,7 +50,7 @@ def draw(outcome: Outcome, path: Path) -> None:
     bars(grid[0][2], outcome, RDKAFKA, "mb", "Through librdkafka: MB/s (more is better)")
     bars(grid[1][0], outcome, FETCH, "mb", "Fetch: MB/s (more is better)")
     bars(grid[1][1], outcome, FETCH, "cpu_gb", "Broker CPU seconds per GB fetched (less is better)")
-    bars(grid[1][2], outcome, LATENCY, "p99", "p99 at 5,000 messages/s: ms, log (less is better)", log=True)
+    bars(grid[1][2], outcome, LATENCY, "p99", "p99 at 5,000 messages/s: ms (less is better)")
     handles: dict[str, Any] = {}
     for axes in grid.flat:
         handles.update({label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)})

@@ -59,6 +59,7 @@ def limits(seconds: float) -> dict[str, Figures]:
         ("send1", machine.send_limit, MB),
         ("send50", machine.send_limit, 50 * MB),
     ):
+        machine.warm()
         limit = measure(size, seconds)
         found[load] = {"mb": limit.mb_per_s, "cpu_gb": limit.cpu_s_per_gb}
     taken = sorted(machine.sync_latencies(seconds * 1.5))
@@ -82,8 +83,6 @@ def run(subjects: list[tuple[Subject, int]], *, rounds: int, chosen: set[str], s
     loads = [one for one in workloads() if not chosen or one.key in chosen]
     if machine.unsynced_folder():
         outcome.notes.append("temporary files are in memory here: figures with flush=sync mean nothing")
-    say("warming the machine's memory")
-    machine.warm()
     with contextlib.ExitStack() as stack:
         ready = []
         for subject, warm_ups in subjects:
@@ -130,6 +129,8 @@ def _open(
 
 def _measure(subject: Subject, load: Workload, samples: _Samples, outcome: Outcome, say: Say, where: str) -> None:
     say(f"{where}: {subject.name}: {load.title}")
+    if load.writes:
+        machine.warm()
     try:
         samples.add(subject.name, load.key, load.run(subject, load.seconds))
     except (BenchError, OSError) as problem:

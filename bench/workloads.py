@@ -46,6 +46,7 @@ class Workload:
     flush: str = "os"
     seconds: float = 1.0
     kafka: bool = True  # whether the same load makes sense against Apache Kafka
+    writes: bool = True  # a lot, that is: at the speed the broker takes it
 
 
 class _Meter:
@@ -208,10 +209,10 @@ def workloads() -> list[Workload]:
     at = f"{LATENCY_RATE:,} single messages/s"
     return [
         # Latencies first, while nothing from a heavy load is still being cleaned up.
-        Workload("lat1", f"{at}, acks=1", latency(1, "os"), seconds=2.0),
-        Workload("latall", f"{at}, acks=all, flush=os", latency(-1, "os"), seconds=2.0),
+        Workload("lat1", f"{at}, acks=1", latency(1, "os"), seconds=2.0, writes=False),
+        Workload("latall", f"{at}, acks=all, flush=os", latency(-1, "os"), seconds=2.0, writes=False),
         # Kafka with a flush per message cannot keep this rate, and then its latency is the length of the run.
-        Workload("latsync", f"{at}, acks=all, flush=sync", latency(-1, "sync"), "sync", 2.0, kafka=False),
+        Workload("latsync", f"{at}, acks=all, flush=sync", latency(-1, "sync"), "sync", 2.0, False, False),
         Workload("tiny", "tiny requests, pipelined", produce_prepared(batch(10, records=1), depth=64)),
         Workload("p100l", "produce 100 B, 128 KB batches", produce_prepared(hundred_large, depth=4)),
         Workload("p100s", "produce 100 B, 16 KB batches", produce_prepared(hundred_small, depth=8)),
@@ -229,9 +230,9 @@ def workloads() -> list[Workload]:
             produce_prepared(thousand_small, depth=8, acks=-1, flush="sync"),
             "sync",
         ),
-        Workload("f1", "fetch 1 KB messages, 1 MB a reply", fetch_prepared(MB)),
-        Workload("f50", "fetch 1 KB messages, 50 MB a reply", fetch_prepared(50 * MB)),
+        Workload("f1", "fetch 1 KB messages, 1 MB a reply", fetch_prepared(MB), writes=False),
+        Workload("f50", "fetch 1 KB messages, 50 MB a reply", fetch_prepared(50 * MB), writes=False),
         Workload("rd100", "librdkafka produce 100 B, 128 KB", rdkafka_produce(100, large), seconds=1.5),
         Workload("rd1k", "librdkafka produce 1 KB, 16 KB", rdkafka_produce(1000, small), seconds=1.5),
-        Workload("rdconsume", "confluent-kafka consume 1 KB", rdkafka_consume, seconds=1.5),
+        Workload("rdconsume", "confluent-kafka consume 1 KB", rdkafka_consume, seconds=1.5, writes=False),
     ]
