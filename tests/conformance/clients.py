@@ -1,4 +1,4 @@
-"""What the tests ask of a Kafka client, whichever it is: one small face over confluent-kafka, kafka-python and aiokafka.
+"""What the tests ask of a Kafka client: one small face over confluent-kafka, kafka-python and aiokafka.
 
 Each adapter uses its client as an application would. Broker errors come out as `Refused` with the protocol's error
 code, so that a test can say which error it expects of every client at once. Consumers are assigned by hand, without a

@@ -1,5 +1,6 @@
 """Producing with every client: what was sent is what is read, at the offsets that were acknowledged."""
 
+import itertools
 import random
 
 import pytest
@@ -131,7 +132,7 @@ def test_idempotent_producer_over_many_batches(client: Client, make_topic, wire:
         assert batches[0].producer_id >= 0
         sequences = [(batch.base_sequence, batch.count) for batch in batches]
         assert sequences[0][0] == 0
-        assert all(after[0] == before[0] + before[1] for before, after in zip(sequences, sequences[1:], strict=False))
+        assert all(after[0] == before[0] + before[1] for before, after in itertools.pairwise(sequences))
 
 
 def test_unkeyed_messages_use_many_partitions_and_keyed_ones_stay_put(client: Client, make_topic) -> None:

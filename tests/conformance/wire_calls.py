@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from raw import Body, Connection
+from raw import Body, Connection, eventually
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
@@ -94,3 +94,7 @@ def new_producer_id(wire: Connection) -> tuple[int, int]:
     answer = wire.call("InitProducerId", 4, {"transactional_id": None, "transaction_timeout_ms": 60_000})
     assert answer["error_code"] == 0
     return answer["producer_id"], answer["producer_epoch"]
+
+
+def eventually_end_offset(wire: Connection, topic: str, expected: int) -> None:
+    eventually(lambda: end_offset(wire, topic) == expected)
