@@ -17,17 +17,19 @@ from skidway.cli.output import (
     Timeout,
     fail,
     friendly,
+    group,
     parse_size,
     print_json,
     progress,
     quantity,
+    run,
 )
 from skidway.cli.produce import ACKS, CODECS, Acks, Codec
 
 if TYPE_CHECKING:
     from skidway.cli.load import Load, Tally
 
-app = typer.Typer(no_args_is_help=True, help="Measure throughput and latency of a running broker.")
+app = group("Measure throughput and latency of a running broker.")
 
 PERCENTILES = ((50, "p50"), (95, "p95"), (99, "p99"), (99.9, "p99.9"), (100, "max"))
 
@@ -270,3 +272,7 @@ def _percentiles(tallies: "list[Tally]") -> dict[str, float]:
         return {}
     last = len(ordered) - 1
     return {name: round(ordered[min(last, int(len(ordered) * share / 100))] / 1e6, 4) for share, name in PERCENTILES}
+
+
+def main(arguments: list[str]) -> int:
+    return run(app, "skidway bench", arguments)

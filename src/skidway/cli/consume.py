@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skidway.cli.formats import Format, Shown, Writer, writer
-from skidway.cli.output import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap, Timeout, fail, friendly
+from skidway.cli.output import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap, Timeout, fail, friendly, run
 from skidway.cli.places import EXPECTED, Beginning, End, Place, find, parse_place
 
 if TYPE_CHECKING:
@@ -120,3 +120,11 @@ def _print(polls: "Iterable[list[Consumed]]", write: Writer, count: int | None) 
             left -= len(chosen)
             if left == 0:
                 return
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command(epilog=EPILOG)(consume)
+
+
+def main(arguments: list[str]) -> int:
+    return run(app, "skidway consume", arguments)

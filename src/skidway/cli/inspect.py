@@ -15,10 +15,12 @@ from skidway.cli.output import (
     AsJson,
     fail,
     friendly,
+    group,
     print_json,
     print_table,
     progress,
     quantity,
+    run,
     size,
 )
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from skidway.cli.segments import Finding, OnBatch, ProducerEntry, SegmentReport
     from skidway.records.batch import BatchHeader
 
-app = typer.Typer(no_args_is_help=True, help="Look into files without a broker.")
+app = group("Look into files without a broker.")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FINDINGS_SHOWN = 50
 EPILOG = """
@@ -232,3 +234,7 @@ def _print_reports(reports: list[PartitionReport], *, to_stderr: bool) -> None:
 def _offsets(report: PartitionReport) -> str:
     filled = [segment for segment in report.segments if segment.first_offset >= 0]
     return f"{filled[0].first_offset}-{filled[-1].last_offset}" if filled else "-"
+
+
+def main(arguments: list[str]) -> int:
+    return run(app, "skidway inspect", arguments)

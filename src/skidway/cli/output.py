@@ -42,6 +42,23 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
+def group(summary: str) -> typer.Typer:
+    """An app of several commands."""
+    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=summary)
+    # Without this an app with one command would take that command's name away.
+    app.callback()(lambda: None)
+    return app
+
+
+def run(app: typer.Typer, program: str, arguments: list[str]) -> int:
+    """A command's app, as `skidway.cli.main` calls it."""
+    try:
+        app(args=arguments, prog_name=program)
+    except SystemExit as ending:
+        return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    return 0
+
+
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
     typer.secho(f"error: {message}", fg=typer.colors.RED, err=True)
     raise typer.Exit(code)

@@ -27,6 +27,7 @@ from skidway.cli.output import (
     print_json,
     progress,
     quantity,
+    run,
     size,
 )
 
@@ -273,3 +274,11 @@ def _lines(source: BinaryIO, on_pause: Callable[[], object]) -> Iterator[bytes]:
         yield from whole
     if rest:
         yield rest
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command(epilog=EPILOG)(produce)
+
+
+def main(arguments: list[str]) -> int:
+    return run(app, "skidway produce", arguments)

@@ -13,8 +13,10 @@ from skidway.cli.output import (
     Timeout,
     fail,
     friendly,
+    group,
     print_json,
     print_table,
+    run,
     size,
 )
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from skidway.client.admin import Admin, Config, ConfigChange
     from skidway.client.cluster import Topic
 
-app = typer.Typer(no_args_is_help=True, help="Make, list, describe, alter, grow and delete topics.")
+app = group("Make, list, describe, alter, grow and delete topics.")
 
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="One topic or more.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the broker check it and change nothing.")]
@@ -265,3 +267,7 @@ def _print_description(document: dict[str, Any]) -> None:
         typer.echo()
         rows_of_configs = [(entry["name"], entry["value"], entry["source"]) for entry in document["configs"]]
         print_table(("setting", "value", "from"), rows_of_configs)
+
+
+def main(arguments: list[str]) -> int:
+    return run(app, "skidway topic", arguments)

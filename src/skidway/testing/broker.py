@@ -3,7 +3,8 @@
     with Broker(flush="os") as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
 
-Settings are those of `skidway serve`, as keywords: `flush="os"` is `--flush os`. The process never outlives the one
+Settings are those of the configuration, as keywords; a table is a dict: `flush="os"`, `limits={"connections_max": 5}`,
+`topic_defaults={"retention.ms": 1000}`. The process never outlives the one
 that started it (see `hosted`), and what it printed is part of the exception when it fails to start.
 """
 
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -90,7 +92,7 @@ class Broker:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **self._environment, "PYTHONUNBUFFERED": "1"},
+                env={**_environment(), **self._environment},
                 start_new_session=True,  # Ctrl-C at the tests is theirs to handle; the broker goes with the fixture.
             )
         try:
@@ -187,14 +189,18 @@ class Broker:
 
 
 def _flags(settings: dict[str, object]) -> list[str]:
-    """`node_id=3, auto_create=True` → `--node-id 3 --auto-create`; False → `--no-auto-create`; None is left out."""
+    """`flush="os", limits={"connections_max": 5}` → `--set flush=os --set limits.connections_max=5`."""
     flags: list[str] = []
     for name, value in settings.items():
-        flag = name.replace("_", "-")
-        if value is True:
-            flags.append(f"--{flag}")
-        elif value is False:
-            flags.append(f"--no-{flag}")
+        if isinstance(value, Mapping):
+            flags += _flags({f"{name}.{inner}": content for inner, content in value.items()})
         elif value is not None:
-            flags += [f"--{flag}", str(value)]
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            flags += ["--set", f"{name}={text}"]
     return flags
+
+
+def _environment() -> dict[str, str]:
+    """Without SKIDWAY_* of whoever runs the tests: a test says what its broker is like."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SKIDWAY_")}
+    return {**kept, "PYTHONUNBUFFERED": "1"}

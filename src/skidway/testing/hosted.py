@@ -10,6 +10,8 @@ import signal
 import sys
 import threading
 
+from skidway.server import flags
+
 
 def _die_with_parent(descriptor: int) -> None:
     while os.read(descriptor, 1024):
@@ -18,14 +20,12 @@ def _die_with_parent(descriptor: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main() -> None:
+def main() -> int:
     # A descriptor of its own, so that nothing that reads or closes standard input can take it away.
     descriptor = os.dup(sys.stdin.fileno())
     threading.Thread(target=_die_with_parent, args=(descriptor,), daemon=True, name="parent-watch").start()
-    from skidway.server.flags import main as serve
-
-    sys.exit(serve())
+    return flags.main(program="skidway.testing")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
