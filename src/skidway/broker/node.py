@@ -237,7 +237,8 @@ class Node:
     def _open_metadata(self, wall_ms: int) -> Partition:
         config = resolve(METADATA_CONFIG)
         log = self.logs.load_or_create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, log_settings(config), wall_ms)
-        leader = Leader(self.settings.node_id, 0, [self.settings.node_id], log.end_offset)
+        itself = [self.settings.node_id]
+        leader = Leader(self.settings.node_id, 0, itself, itself, log.end_offset)
         return Partition(CLUSTER_METADATA, METADATA_TOPIC_ID, 0, log, leader, config, self.turn)
 
     def _submit_now(self, operation: Operation[Reply], now_ms: int) -> Reply:
