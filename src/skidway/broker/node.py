@@ -97,6 +97,8 @@ class Node:
         self.cluster_id = identity.cluster_id
         self.logs = Logs.open(self.disk, self.limits)
         self.hosting = Hosting(settings, self.logs, self.turn, self._on_removed)
+        self.image: Image = self.hosting.image
+        self.partitions: Partitions = self.hosting.partitions
         self.metadata = self._open_metadata(wall_ms)
         self.controller: Replicated[Controller, Message] = Replicated(
             self._new_controller,
@@ -135,14 +137,6 @@ class Node:
         self.logs.close(clean=clean and self.failure is None)
 
     # --- what handlers use ---
-
-    @property
-    def image(self) -> Image:
-        return self.hosting.image
-
-    @property
-    def partitions(self) -> Partitions:
-        return self.hosting.partitions
 
     @property
     def metadata_offset(self) -> int:
