@@ -12,7 +12,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING, cast
 
-from skidway.server.receiving import STASH_BYTES_MAX, bytes_wanted
+from skidway.server.receiving import EAGER_BYTES, STASH_BYTES_MAX, bytes_wanted
 from skidway.server.sending import PlainSender, Sender
 
 if TYPE_CHECKING:
@@ -304,9 +304,13 @@ class Client(asyncio.BufferedProtocol):
         elif connection.paused:
             # Whole frames that wait: no room for more is needed.
             self._hold(view, position, end, size)
-        elif not self._make_room(view, position, end, bytes_wanted(max(connection.needed, size + 1), size)):
-            self._stop_reading(WAITS_FOR_MEMORY)
-            self._memory.waiting.append(self)
+        else:
+            wanted = bytes_wanted(max(connection.needed, size + 1), size)
+            if end == len(view):
+                wanted = max(wanted, EAGER_BYTES)  # the buffer was full: this peer sends faster than we read
+            if not self._make_room(view, position, end, wanted):
+                self._stop_reading(WAITS_FOR_MEMORY)
+                self._memory.waiting.append(self)
         if connection.paused:
             self._stop_reading(WAITS_FOR_NODE)
 
@@ -314,10 +318,10 @@ class Client(asyncio.BufferedProtocol):
         """Hold the tail with room for `wanted` bytes in all. False if memory is short: held, but without room."""
         holding = self._holding
         if holding is not None and wanted <= len(holding):
-            if position + wanted > len(holding):
-                holding[: end - position] = holding[position:end]
-                position, end = 0, end - position
-            self._start, self._end = position, end
+            size = end - position
+            if position:
+                holding[:size] = holding[position:end]
+            self._start, self._end = 0, size
             return True
         if not self._memory.has_room(wanted, self):
             if holding is None:
