@@ -84,12 +84,22 @@ class Client(asyncio.BufferedProtocol):
         if not self._listener.admit(self):
             self._transport.abort()
             return
+        try:
+            self._begin(self._transport)
+        except OSError as error:  # a peer that is gone already
+            self.abort(str(error))
+        except Exception:
+            self._listener.report_bug(self, "connecting")
+            self.abort("a bug")
+
+    def _begin(self, transport: asyncio.Transport) -> None:
         own_socket = transport.get_extra_info("socket")
         own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.sender = PlainSender(self._listener.loop, own_socket.fileno(), self._on_sent, self._on_broken)
+        self.active_ms = self._listener.clock.monotonic_ms()
         self.connection = self._listener.node.connect(self.peer)
         self.connection.on_ready = self.on_ready
-        self.active_ms = self._listener.clock.monotonic_ms()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._holding is not None:
@@ -120,13 +130,12 @@ class Client(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         connection, self.connection = self.connection, None
-        if connection is None:
-            return
         self._drop_tail()
-        self._memory.forget(self)
         if self.sender is not None:
             self.sender.close()
         self._listener.forget(self)
+        if connection is None:
+            return
         try:
             connection.closed()
         except Exception:
@@ -177,6 +186,7 @@ class Client(asyncio.BufferedProtocol):
         self._close_soon(when_answered=True)
 
     def abort(self, reason: str) -> None:
+        """Drop the peer now, with whatever it still waits for."""
         log.debug("%s dropped: %s", self.peer, reason)
         self._stop_reading(CLOSING)
         if self._transport is not None:
