@@ -174,10 +174,21 @@ class Peer:
 
     def await_leaders(self, name: str, partitions: int, timeout_s: float = 10.0) -> None:
         deadline = time.monotonic() + timeout_s
-        while (leaders := self.leaders(name)) != partitions:
+        while not self._serves(name, partitions):
             if time.monotonic() > deadline:
-                raise BenchError(f"{leaders} of {partitions} partitions of {name} have a leader")
+                raise BenchError(
+                    f"the {partitions} partitions of {name} are not served {timeout_s:.0f} s after creation"
+                )
             time.sleep(0.02)
+
+    def _serves(self, name: str, partitions: int) -> bool:
+        """Kafka names a leader a moment before that leader knows it, so each partition is asked as well."""
+        if self.leaders(name) != partitions:
+            return False
+        try:
+            return all(self.end_offset(name, partition) == 0 for partition in range(partitions))
+        except BenchError:
+            return False
 
     def leaders(self, name: str) -> int:
         """How many partitions of a topic have a leader, by Metadata v1."""

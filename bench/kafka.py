@@ -81,6 +81,10 @@ class Kafka(Subject):
         self.overrides = overrides or {}
         self.jvm = [f"-Xm{flag[3]}{heap}" if flag.startswith("-Xm") else flag for flag in JVM]
 
+    def topic_configs(self, flush: str) -> dict[str, str]:
+        """Kafka leaves flushing to the system unless told to flush after every append."""
+        return {"flush.messages": "1"} if flush == "sync" else {}
+
     def properties(self, folder: Path) -> dict[str, str]:
         port, controller = free_port(), free_port()
         self.bootstrap = f"127.0.0.1:{port}"

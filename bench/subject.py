@@ -55,9 +55,9 @@ class Subject(ABC):
     def launch(self, folder: Path) -> subprocess.Popen[bytes]:
         """Start the process with its data under folder and set `bootstrap`; need not wait until it is ready."""
 
+    @abstractmethod
     def topic_configs(self, flush: str) -> dict[str, str]:
         """What a benchmark topic is created with; flush is 'os' or 'sync'."""
-        return {}
 
     @property
     def pid(self) -> int:

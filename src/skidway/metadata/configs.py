@@ -4,6 +4,7 @@ A resource is changed as a whole or not at all. What is stored was accepted by `
 so whoever resolves it later need not check again.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from skidway.metadata.operations import (
     ConfigReplacement,
     ConfigsAltered,
     IncrementalAlterConfigs,
+    sentence,
 )
 from skidway.metadata.topic_names import validate_topic_name
 from skidway.runtime.replicated import Decision
@@ -38,6 +40,9 @@ _NOT_KEPT = {
     ResourceType.GROUP: "Groups have no configuration yet.",
 }
 
+
+# The one spelling of a number: "01" is not another broker than "1".
+_BROKER_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 Asked = TypeVar("Asked", ConfigReplacement, ConfigChange)
 
@@ -103,7 +108,7 @@ def _decide(
             _refuse_absent(image, resource)
             records.extend(_difference(resource, settings))
         except ProtocolError as refusal:
-            result.error, result.message = refusal.code, refusal.message
+            result.error, result.message = refusal.code, sentence(refusal)
         results.append(result)
     return Decision([] if validate_only else records, results)
 
@@ -116,8 +121,7 @@ def _open(image: Image, resource_type: int, name: str) -> Resource:
         validate_topic_name(name)
         return Resource(resource_type, name, present, topic_configs.validate)
     if resource_type == ResourceType.BROKER:
-        # Stored under the number's only spelling: "01" is not another broker than "1".
-        if name and (not name.isascii() or not name.isdecimal() or str(int(name)) != name):
+        if name and not _BROKER_ID.fullmatch(name):
             raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
         return Resource(resource_type, name, present, broker_configs.validate_dynamic)
     if resource_type in _NOT_KEPT:

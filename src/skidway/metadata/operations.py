@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from skidway.errors import ErrorCode
+from skidway.errors import ErrorCode, ProtocolError
 from skidway.metadata.config_keys import ConfigEntry
 from skidway.metadata.image import Endpoint
 from skidway.runtime.replicated import Operation
@@ -16,6 +16,14 @@ from skidway.wire.message import ZERO_UUID
 
 METADATA_VERSION = 25
 """metadata.version 4.0-IV3: the level at which Kafka writes the records this controller writes."""
+
+
+MESSAGE_CHARS_MAX = 1_000
+
+
+def sentence(refusal: ProtocolError) -> str | None:
+    """The refusal's message, short enough for any response: it may quote what a client sent."""
+    return refusal.message and refusal.message[:MESSAGE_CHARS_MAX]
 
 
 # --- the cluster itself ---

@@ -15,6 +15,10 @@ def is_internal(name: str) -> bool:
     return name in INTERNAL_TOPICS
 
 
+def is_legal(name: str) -> bool:
+    return _complaint(name) is None
+
+
 def validate_topic_name(name: str) -> None:
     reason = _complaint(name)
     if reason:

@@ -5,7 +5,7 @@ it. Items that fail leave no trace in the draft.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from skidway.errors import (
@@ -24,7 +24,7 @@ from skidway.errors import (
 )
 from skidway.limits import Limits
 from skidway.metadata import topic_configs
-from skidway.metadata.config_keys import Defaults, ResourceType
+from skidway.metadata.config_keys import ConfigEntry, Defaults, ResourceType
 from skidway.metadata.image import Image, Topic
 from skidway.metadata.operations import (
     CreatePartitions,
@@ -35,6 +35,7 @@ from skidway.metadata.operations import (
     PartitionsCreated,
     TopicCreated,
     TopicDeleted,
+    sentence,
 )
 from skidway.metadata.placement import Site, place
 from skidway.metadata.topic_names import alike, validate_new_topic_name
@@ -65,6 +66,8 @@ class Draft:
     added_names: dict[str, str] = field(default_factory=dict)
     """Names of the topics drafted so far, by what they look like."""
     added_replicas: Counter[int] = field(default_factory=Counter)
+    described: dict[tuple[tuple[str, str], ...], list[ConfigEntry]] = field(default_factory=dict)
+    """Requests for thousands of topics give most of them the same settings."""
 
     def refuse_taken_name(self, name: str) -> None:
         if name in self.image.topics:
@@ -117,6 +120,13 @@ class Draft:
             self.records.append(record)
             self.added_replicas.update(replicas)
 
+    def describe(self, overrides: Mapping[str, str], defaults: Defaults) -> list[ConfigEntry]:
+        """Shared between topics: not to be changed."""
+        settings = tuple(overrides.items())
+        if settings not in self.described:
+            self.described[settings] = topic_configs.describe(overrides, defaults)
+        return self.described[settings]
+
     def _directory(self, broker_id: int) -> bytes:
         """Where there is a choice the broker makes it and tells us later."""
         log_dirs = self.image.brokers[broker_id].log_dirs
@@ -137,7 +147,7 @@ def decide_create(
                 raise InvalidRequest("Duplicate topic name.")
             results[topic.name] = _create(draft, topic, defaults)
         except ProtocolError as refusal:
-            results[topic.name] = TopicCreated(topic.name, refusal.code, refusal.message)
+            results[topic.name] = TopicCreated(topic.name, refusal.code, sentence(refusal))
     return Decision([] if operation.validate_only else draft.records, list(results.values()))
 
 
@@ -167,7 +177,7 @@ def _create(draft: Draft, topic: NewTopic, defaults: TopicDefaults) -> TopicCrea
         id=topic_id,
         partitions=len(placements),
         replication_factor=len(placements[0]),
-        configs=topic_configs.describe(overrides, defaults.configs),
+        configs=draft.describe(overrides, defaults.configs),
     )
 
 
@@ -247,22 +257,31 @@ def _validate_assignment(draft: Draft, partition: int, replicas: list[int], repl
 
 def decide_delete(draft: Draft, operation: DeleteTopics) -> Decision[Message, list[TopicDeleted]]:
     _refuse_long_request(len(operation.topics), draft.limits)
-    times_named = Counter(operation.topics)
-    deleted: set[bytes] = set()
+    times_asked = Counter(operation.topics)
+    topics = {asked: _look_up(draft.image, *asked) for asked in times_asked}
+    times_meant = Counter(topic.id for topic in topics.values() if isinstance(topic, Topic))
     results: list[TopicDeleted] = []
-    for name, topic_id in dict.fromkeys(operation.topics):
+    for (name, topic_id), topic in topics.items():
         try:
-            if times_named[name, topic_id] > 1:
+            if times_asked[name, topic_id] > 1:
                 raise InvalidRequest("Duplicate topic id." if name is None else "Duplicate topic name.")
-            topic = _find(draft.image, name, topic_id)
-            if topic.id in deleted:
+            if isinstance(topic, ProtocolError):
+                raise topic
+            # Asked for by name and by id: a mistake somewhere, and what is deleted is gone.
+            if times_meant[topic.id] > 1:
                 raise InvalidRequest("The provided topic name maps to an ID that was already supplied.")
-            deleted.add(topic.id)
             draft.records.append(RemoveTopicRecord(topic_id=topic.id))
             results.append(TopicDeleted(topic.name, topic.id))
         except ProtocolError as refusal:
-            results.append(TopicDeleted(name, topic_id, refusal.code, refusal.message))
+            results.append(TopicDeleted(name, topic_id, refusal.code, sentence(refusal)))
     return Decision(draft.records, results)
+
+
+def _look_up(image: Image, name: str | None, topic_id: bytes) -> Topic | ProtocolError:
+    try:
+        return _find(image, name, topic_id)
+    except ProtocolError as refusal:
+        return refusal
 
 
 def _find(image: Image, name: str | None, topic_id: bytes) -> Topic:
@@ -294,7 +313,7 @@ def decide_more_partitions(draft: Draft, operation: CreatePartitions) -> Decisio
             _add_partitions(draft, topic)
             results[topic.name] = PartitionsCreated(topic.name, ErrorCode.NONE)
         except ProtocolError as refusal:
-            results[topic.name] = PartitionsCreated(topic.name, refusal.code, refusal.message)
+            results[topic.name] = PartitionsCreated(topic.name, refusal.code, sentence(refusal))
     return Decision([] if operation.validate_only else draft.records, list(results.values()))
 
 

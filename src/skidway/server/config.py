@@ -92,8 +92,12 @@ def load_settings(
     file: str | None = None,
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Value] | None = None,
+    assignments: Mapping[str, str] | None = None,
 ) -> Settings:
-    """`flags` maps setting names (`limits.connections_max` for one in a table) to values; None means not given."""
+    """`flags` maps settings to the values of flags of their own, None meaning not given.
+
+    `assignments` come from `--set NAME=VALUE` and win over all; a name in a table is `limits.connections_max`.
+    """
     values: dict[str, Value] = {}
     origins: dict[str, str] = {}
     if file is not None:
@@ -102,6 +106,8 @@ def load_settings(
     for name, value in (flags or {}).items():
         if value is not None:
             _put(name, value, f"flag --{name.replace('_', '-')}", values, origins)
+    for name, value in (assignments or {}).items():
+        _put(name, value, f"flag --set {name}", values, origins)
     return _build(values, origins)
 
 

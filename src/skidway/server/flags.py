@@ -40,12 +40,14 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     values: dict[str, Value] = {
         name: value for name, value in vars(arguments).items() if name not in ("config", "set", "ready_file")
     }
+    assignments: dict[str, str] = {}
     for text in arguments.set:
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"flag --set {text}: expected NAME=VALUE")
-        values[name.replace("-", "_")] = value
-    return load_settings(arguments.config or os.environ.get(CONFIG_VARIABLE), os.environ, values)
+        assignments[name] = value
+    file = arguments.config or os.environ.get(CONFIG_VARIABLE)
+    return load_settings(file, os.environ, values, assignments)
 
 
 def main(arguments: list[str] | None = None, program: str = "python -m skidway.server") -> int:

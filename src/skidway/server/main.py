@@ -134,13 +134,13 @@ class Broker:
 
     def _tell_ready(self, address: Address) -> None:
         settings = self._settings
-        where = f"(node {settings.node_id}, data in {self._disk.root})"
-        print(f"skidway {__version__} ready on {address} {where}", flush=True)
         if self._ready_file is not None:
             temporary = f"{self._ready_file}.tmp"
             with open(temporary, "w", encoding="utf-8") as file:  # once, before anyone is served
                 file.write(f"{address}\n")
             os.replace(temporary, self._ready_file)  # whoever waits for the file finds it whole
+        where = f"(node {settings.node_id}, data in {self._disk.root})"
+        print(f"skidway {__version__} ready on {address} {where}", flush=True)
 
 
 def _on_signal(stop: asyncio.Event) -> None:

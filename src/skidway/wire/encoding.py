@@ -1,7 +1,8 @@
 """Description -> source of an encoder for one version.
 
 The encoder appends buffers to a list. Neighbouring fixed-size values, lengths of the non-flexible versions and empty
-tag sections are packed by one struct; bytes and records are appended as they are, never copied.
+tag sections are packed by one struct; what is small and lies side by side is added up into one buffer, because every
+buffer of the list costs again when the reply is framed. Bytes and records are appended as they are, never copied.
 """
 
 from skidway.wire.message import Field, Message
@@ -28,18 +29,28 @@ class _EncoderWriter:
         self._version = version
         self._flexible = version in cls.__flexible__
         self._run: list[tuple[str, str]] = []
+        self._chunk: list[str] = []
         self._sink = "w"
 
+    # Fixed-size values wait in the run to be packed together; packed runs, lengths and strings wait in the chunk
+    # to be written together. Both must be flushed before the flow of control forks.
+
     def flush(self) -> None:
+        self._pack_run()
+        if self._chunk:
+            self._write(" + ".join(self._chunk))
+            self._chunk = []
+
+    def _pack_run(self) -> None:
         if not self._run:
             return
         codes = "".join(code for code, _ in self._run)
         values = ", ".join(value for _, value in self._run if value)
         self._run = []
-        if not values:
-            self._write(repr(bytes(len(codes))))
+        if values:
+            self._chunk.append(f"{self._source.struct_method(codes, 'pack')}({values})")
         else:
-            self._write(f"{self._source.struct_method(codes, 'pack')}({values})")
+            self._chunk.append(repr(bytes(len(codes))))
 
     def _write(self, expression: str) -> None:
         self._source.line(f"{self._sink}({expression})")
@@ -102,12 +113,12 @@ class _EncoderWriter:
     def _length(self, size: str, code: str) -> None:
         """`size` names the length, with -1 for null."""
         if self._flexible:
-            self.flush()
+            self._pack_run()
             self._source.line(f"{size} += 1")
-            self._write(f"SHORT[{size}] if {size} < {len(SHORT_UVARINTS)} else uvarint({size})")
+            self._chunk.append(f"(SHORT[{size}] if {size} < {len(SHORT_UVARINTS)} else uvarint({size}))")
         else:
             self._run.append((code, size))
-            self.flush()
+            self._pack_run()
 
     def _measured(self, value: str, nullable: bool, conversion: str = "") -> tuple[str, str]:
         """Names of the value and of its length; a null counts as an empty value of length -1."""
@@ -132,11 +143,12 @@ class _EncoderWriter:
             # In the other versions the struct of the length refuses it.
             self._source.line(f"if {size} > {STRING_BYTES_MAX}: raise ValueError('a string exceeds 32767 bytes')")
         self._length(size, "h")
-        self._source.line(f"if {text}: {self._sink}({text})")
+        self._chunk.append(text)
 
     def _bytes(self, value: str, nullable: bool) -> None:
         content, size = self._measured(value, nullable)
         self._length(size, "i")
+        self.flush()
         self._source.line(f"if {content}: {self._sink}({content})")
 
     def _array(self, field: Field, value: str, nullable: bool) -> None:
@@ -144,11 +156,12 @@ class _EncoderWriter:
         items, size = self._measured(value, nullable)
         self._length(size, "i")
         if field.element == "uuid":
-            self._write(f"write_uuids({items})")
+            self._chunk.append(f"write_uuids({items})")
         elif field.element in FORMATS:
             structs = source.bind("many", ARRAYS[field.element])
-            source.line(f"if {items}: {self._sink}({structs}[len({items})].pack(*{items}))")
+            self._chunk.append(f"{structs}[len({items})].pack(*{items})")
         else:
+            self.flush()
             item = source.fresh("x")
             with source.block(f"for {item} in {items}:"):
                 if field.struct is not None:

@@ -1,6 +1,5 @@
 """Which message an API key means, and its codecs. Schemas are imported and compiled on first use."""
 
-from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -14,10 +13,15 @@ APIS: dict[int, str] = {facts.key: facts.name for facts in FACTS}
 """Key -> name of every API of the protocol, served by this broker or not."""
 
 
-@cache
+_CODECS: dict[type[Message], Codec[Any]] = {}
+
+
 def codec(message: type[M]) -> Codec[M]:
     """The codec of any top-level message class, e.g. of a metadata record."""
-    return Codec(message)
+    known = _CODECS.get(message)
+    if known is None:
+        known = _CODECS[message] = Codec(message)
+    return known
 
 
 class Api:

@@ -17,7 +17,9 @@ from skidway.wire.schema.create_topics import CreatableTopic, CreateTopicsReques
 from skidway.wire.schema.delete_topics import DeleteTopicsRequest
 from skidway.wire.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from skidway.wire.schema.join_group import JoinGroupRequest
+from skidway.wire.schema.list_transactions import ListTransactionsRequest
 from skidway.wire.schema.metadata import MetadataRequest
+from skidway.wire.schema.metadata_records import PartitionRecord
 from skidway.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 MESSAGES = [*api_messages(), *record_messages()]
@@ -105,6 +107,13 @@ BOMBS = {
     "an array of 2^31-1 topics": (MetadataRequest, 4, INT32_MAX),
     "a compact array of 2^32-2 topics": (MetadataRequest, 12, UVARINT_MAX),
     "an array of 2^31-1 integers": (FetchRequest, 11, bytes(25) + bytes(4) + b"\0\0\0\1\0\1t" + INT32_MAX),
+    "more topics than bytes": (MetadataRequest, 4, (400_000).to_bytes(4) + bytes(100)),
+    "more integers than bytes": (ListTransactionsRequest, 0, b"\1" + encode_uvarint(400_001) + bytes(100)),
+    "more UUIDs than bytes": (
+        PartitionRecord,
+        1,
+        bytes(20) + b"\1\1\1\1" + bytes(12) + encode_uvarint(400_001) + bytes(100),
+    ),
     "a string of 2^32-2 bytes": (ApiVersionsRequest, 3, UVARINT_MAX + b"x"),
     "a blob of 2^31-1 bytes": (JoinGroupRequest, 0, b"\0\1g\0\0\0\1\0\1m\0\1c\0\0\0\1\0\1p" + INT32_MAX),
     "records of 2^31-1 bytes": (
@@ -154,7 +163,7 @@ def test_nested_arrays_share_one_budget() -> None:
 
 
 def test_known_and_unknown_tagged_fields_are_taken_from_the_budget() -> None:
-    unknown = b"".join(encode_uvarint(100) + b"\0" for _ in range(300))
+    unknown = b"".join(encode_uvarint(100) + b"\3abc" for _ in range(300))
     body = encode(ApiVersionsRequest(), 3)[:-1] + encode_uvarint(300) + unknown
     assert decode(ApiVersionsRequest, 3, body, budget=300) == ApiVersionsRequest()
     with pytest.raises(DecodeError, match="tagged"):

@@ -54,9 +54,9 @@ def test_of_an_unknown_api_the_common_part_is_read() -> None:
     assert read_request_header(b"\x7f\xff\0\x09\0\0\0\1\xff\xff") == RequestHeader(32767, 9, 1, None, 10)
 
 
-@pytest.mark.parametrize("key", [PRODUCE, API_VERSIONS])
-def test_a_request_header_cut_anywhere_is_refused(key: int) -> None:
-    data = write_request_header(key, 9, 42, "bench")
+@pytest.mark.parametrize("version", [7, 9])
+def test_a_request_header_cut_anywhere_is_refused(version: int) -> None:
+    data = write_request_header(PRODUCE, version, 42, "bench")
     for size in range(len(data)):
         with pytest.raises(DecodeError):
             read_request_header(data[:size])

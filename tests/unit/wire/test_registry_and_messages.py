@@ -9,6 +9,7 @@ from wire_samples import encode, record_messages
 
 from skidway.errors import ErrorCode, InvalidRequest, UnsupportedVersion
 from skidway.wire.apis import FACTS
+from skidway.wire.message import Message, array, blob, int32
 from skidway.wire.primitives import DecodeError
 from skidway.wire.registry import APIS, api, codec
 from skidway.wire.schema.fetch import (
@@ -129,3 +130,28 @@ def test_record_types_of_the_metadata_log_are_unique() -> None:
 
 def test_the_oldest_transaction_record_has_no_tagged_fields() -> None:
     assert len(encode(TransactionLogValue(transaction_partitions=None), 0)) == 8 + 2 + 4 + 1 + 4 + 8 + 8
+
+
+class Probe(Message, versions="0-1", flexible="1+"):
+    """Corners that no message of the protocol has had yet."""
+
+    late: int = int32("1+", tag=9)
+    numbers: list[int] | None = array("int32", "1+", nullable="1+", tag=3)
+    content: bytes | None = blob("1+", nullable="1+", tag=200)
+
+
+def test_tagged_fields_travel_in_the_order_of_their_tags() -> None:
+    data = encode(Probe(late=1, numbers=[7], content=b"c"), 1)
+    assert data == b"\3" + b"\3\5\2\0\0\0\7" + b"\x09\4\0\0\0\1" + b"\xc8\1\2\2c"
+    assert codec(Probe).decoder(1)(data) == (Probe(late=1, numbers=[7], content=b"c"), len(data))
+
+
+def test_null_is_written_where_the_default_is_not_null() -> None:
+    data = encode(Probe(numbers=None, content=None), 1)
+    assert data == b"\2" + b"\3\1\0" + b"\xc8\1\1\0"
+    assert codec(Probe).decoder(1)(data) == (Probe(numbers=None, content=None), len(data))
+
+
+def test_fields_that_a_version_lacks_are_left_out_and_read_as_defaults() -> None:
+    assert encode(Probe(late=1, numbers=[7]), 0) == b""
+    assert codec(Probe).decoder(0)(b"") == (Probe(), 0)
