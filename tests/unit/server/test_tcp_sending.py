@@ -15,6 +15,7 @@ from server_fake_node import Peer, Run, Served, frame_of, serving
 
 from skidway.limits import DEFAULT_LIMITS, KIB, MIB
 from skidway.server.disk import RealDisk
+from skidway.server.sending import SMALL_SLICE_BYTES
 
 
 def slice_request(position: int, length: int) -> bytes:
@@ -97,7 +98,16 @@ def test_a_slow_reader_gets_everything_once_it_reads(run: Run) -> None:
 
 def test_file_slices_arrive_intact_at_a_slow_reader(run: Run, tmp_path: Path) -> None:
     disk, content = a_file(tmp_path, 12 * MIB)
-    spans = [(0, 12 * MIB), (5, 1), (100, 8 * KIB), (8 * MIB, 4 * MIB), (77, 0), (1_000, 8 * KIB + 1), (3, 3 * MIB)]
+    spans = [
+        (0, 12 * MIB),
+        (5, 1),
+        (100, 8 * KIB),
+        (8 * MIB, 4 * MIB),
+        (77, 0),
+        (1_000, SMALL_SLICE_BYTES),
+        (1_001, SMALL_SLICE_BYTES + 1),
+        (3, 3 * MIB),
+    ]
 
     async def story() -> None:
         async with serving() as served:
