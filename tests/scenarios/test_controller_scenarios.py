@@ -72,6 +72,9 @@ class Transcript:
         if command == "configs":
             settings = sorted(self.controller.image.configs.items())
             return "\n".join(f"{kind}:{name} {values}" for (kind, name), values in settings) or "nothing"
+        if command == "leaders":
+            partitions = self.controller.image.topics[words[0]].partitions
+            return "\n".join(f"{each.index}: {each.leader} in epoch {each.leader_epoch}" for each in partitions)
         validate_only = "validate" in words
         words = [word for word in words if word != "validate"]
         try:

@@ -155,8 +155,8 @@ _OBEYED = (
           BrokerName("log.retention.hours", HOUR_MS))),
     _key("segment.bytes", _I, 1024 * MIB, "The size at which a new segment file is begun.", at_least(14),
          _log("segment.bytes")),
-    _key("segment.index.bytes", _I, 10 * MIB, "The size an index may reach before a new segment is begun.",
-         at_least(4), _log("index.size.max.bytes")),
+    _key("segment.index.bytes", _I, 10 * MIB, "The size an index may reach before a new segment is begun; "
+         "an entry takes 8.", at_least(8), _log("index.size.max.bytes")),
     _key("segment.jitter.ms", _L, 0, "A random time up to this is taken off segment.ms, so that partitions do not "
          "roll together.", at_least(0),
          (BrokerName("log.roll.jitter.ms"), BrokerName("log.roll.jitter.hours", HOUR_MS))),

@@ -5,7 +5,7 @@ it. Items that fail leave no trace in the draft.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from skidway.errors import (
@@ -24,7 +24,7 @@ from skidway.errors import (
 )
 from skidway.limits import Limits
 from skidway.metadata import topic_configs
-from skidway.metadata.config_keys import Defaults, ResourceType
+from skidway.metadata.config_keys import ConfigEntry, Defaults, ResourceType
 from skidway.metadata.image import Image, Topic
 from skidway.metadata.operations import (
     CreatePartitions,
@@ -66,6 +66,8 @@ class Draft:
     added_names: dict[str, str] = field(default_factory=dict)
     """Names of the topics drafted so far, by what they look like."""
     added_replicas: Counter[int] = field(default_factory=Counter)
+    described: dict[tuple[tuple[str, str], ...], list[ConfigEntry]] = field(default_factory=dict)
+    """Requests for thousands of topics give most of them the same settings."""
 
     def refuse_taken_name(self, name: str) -> None:
         if name in self.image.topics:
@@ -118,6 +120,13 @@ class Draft:
             self.records.append(record)
             self.added_replicas.update(replicas)
 
+    def describe(self, overrides: Mapping[str, str], defaults: Defaults) -> list[ConfigEntry]:
+        """Shared between topics: not to be changed."""
+        settings = tuple(overrides.items())
+        if settings not in self.described:
+            self.described[settings] = topic_configs.describe(overrides, defaults)
+        return self.described[settings]
+
     def _directory(self, broker_id: int) -> bytes:
         """Where there is a choice the broker makes it and tells us later."""
         log_dirs = self.image.brokers[broker_id].log_dirs
@@ -168,7 +177,7 @@ def _create(draft: Draft, topic: NewTopic, defaults: TopicDefaults) -> TopicCrea
         id=topic_id,
         partitions=len(placements),
         replication_factor=len(placements[0]),
-        configs=topic_configs.describe(overrides, defaults.configs),
+        configs=draft.describe(overrides, defaults.configs),
     )
 
 

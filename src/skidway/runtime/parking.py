@@ -36,7 +36,11 @@ class ParkedOffsets(Generic[Key]):
 
 
 class _OffsetQueue(Generic[Key]):
-    """The waiters of one partition, by rising offset; `dead` of them are answered or cancelled already."""
+    """The waiters of one partition in the order of parking; `dead` of them are answered or cancelled already.
+
+    Appends make offsets rise, so only the first has to be looked at. A retried batch may wait for an older offset
+    than the one before it; it then leaves together with that one, which is on its way to disk already.
+    """
 
     __slots__ = ("dead", "waiters")
 
@@ -67,10 +71,6 @@ class OffsetParking(Generic[Key]):
             queue = self._queues.get(key)
             if queue is None:
                 queue = self._queues[key] = _OffsetQueue()
-            # A retried batch waits for an older offset than the tail does. Keeping the queue sorted makes it wait
-            # for the tail's, which is on its way to disk already.
-            if queue.waiters and queue.waiters[-1][0] > offset:
-                offset = queue.waiters[-1][0]
             queue.waiters.append((offset, parked))
         parked._timer = self._timers.at(deadline_ms, lambda: self._expire(parked))
         return parked

@@ -133,9 +133,9 @@ class Replicated(Generic[AnyMachine, Record]):
         """Leadership or the disk is gone: what waits will not be committed by us. The fate of its records is
         unknown until the store is read again, so whoever follows `publish` has to start over as well."""
         parked, self._parked = self._parked, deque()
+        self._reload()
         for entry in parked:
             entry.respond(error)
-        self._reload()
 
     def _load(self) -> list[Record]:
         self._machine = self._new_machine()

@@ -135,3 +135,20 @@ def test_a_message_that_quotes_the_client_stays_short() -> None:
         for result in reply:
             assert result.error != ErrorCode.NONE
             assert len(result.message) <= 1_000
+
+
+class Unlucky(Numbered):
+    """First the ids that mean something else, then one that prints as an option (`-...`), then a free one."""
+
+    def randbytes(self, size: int) -> bytes:
+        self.given += 1
+        return [bytes(16), bytes(15) + b"\x01", b"\xf8" * 16, b"free" * 4][min(self.given, 4) - 1]
+
+
+def test_reserved_and_awkward_topic_ids_are_drawn_again() -> None:
+    controller = Controller(Unlucky())
+    for operation in (RegisterBroker(1, bytes(16), []), CreateTopics([NewTopic("orders")])):
+        decision = controller.decide(operation, 0)
+        for record in decision.records:
+            controller.apply(record)
+    assert controller.image.topics["orders"].id == b"free" * 4

@@ -89,6 +89,15 @@ def test_a_reply_waits_for_its_records_to_be_committed() -> None:
     assert world.replies == [2, 5]
 
 
+def test_records_are_published_before_their_reply_leaves() -> None:
+    store, journal = MemoryStore(), list[str]()
+    host = Replicated[Counter, int](Counter, store, lambda records: journal.append(f"published {records}"))
+    host.submit(Add(2), 0, lambda reply: journal.append(f"replied {reply}"))
+    store.committed_offset = 1
+    host.on_committed(1)
+    assert journal == ["published [2]", "replied 2"]
+
+
 def test_a_read_waits_for_what_it_may_have_seen() -> None:
     world = World()
     world.submit(Read())
