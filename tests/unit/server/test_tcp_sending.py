@@ -75,6 +75,32 @@ def test_a_reader_that_never_reads_is_not_read_either(run: Run) -> None:
     run(story())
 
 
+def test_a_greedy_client_shares_the_loop(run: Run) -> None:
+    """Thousands of requests arrive in one read, their replies are large, and their peer reads as fast as it can."""
+    limits = replace(DEFAULT_LIMITS, reply_bytes_max=256 * KIB)
+    count = 4_000
+
+    async def story() -> None:
+        async with serving(limits) as served:
+            greedy, modest = await served.dial(limit=MIB), await served.dial()
+            greedy.ask(*[b"R" + struct.pack(">I", 50 * KIB)] * count)
+            answered = 0
+
+            async def devour() -> None:
+                nonlocal answered
+                for _ in range(count):
+                    assert len(await greedy.answer()) == 50 * KIB
+                    answered += 1
+
+            devouring = asyncio.create_task(devour())
+            modest.ask(b"Eplease")
+            assert await modest.answer() == b"Eplease"
+            assert answered < count // 2
+            await devouring
+
+    run(story())
+
+
 def test_a_slow_reader_gets_everything_once_it_reads(run: Run) -> None:
     limits = replace(DEFAULT_LIMITS, reply_bytes_max=MIB)
     bodies = [b"E" + bytes([number % 256]) * 60_000 for number in range(200)]
