@@ -109,7 +109,7 @@ def _inspect(
     advance: Callable[[float, str], None],
     done: int,
 ) -> tuple[PartitionReport, int]:
-    from skidway.cli.segments import check_order, check_segment, check_snapshot
+    from skidway.cli.segments import Finding, check_order, check_segment, check_snapshot
 
     report = PartitionReport(directory)
     for path in segments:
@@ -118,6 +118,10 @@ def _inspect(
         report.segments.append(checked)
         done += checked.bytes
     report.findings += check_order(report.segments)
+    missing = sum(segment.missing for segment in report.segments)
+    if missing:
+        text = f"{missing} index files are not there (yet); a broker rebuilds them when it starts"
+        report.findings.append(Finding(str(directory), -1, text, damage=False))
     for path in sorted(directory.glob("*.snapshot")):
         producers, findings = check_snapshot(path)
         # The last snapshot stands for the partition; the earlier ones are only verified.
