@@ -216,6 +216,9 @@ def test_producer_snapshots(directory: Path, segment: Segment) -> None:
     path.write_bytes(snapshot(3, extra=b"what another broker added"))
     code, (report,) = inspect(directory)
     assert (code, report["producers"]) == (0, 3)
+    listed = inspect(directory, "--producers")[1][0]["producers"]
+    assert [(one["producer_id"], one["last_sequence"], one["last_offset"]) for one in listed[:1]] == [(100, 9, 50)]
+    assert " 102 " in CliRunner().invoke(app, ["log", str(directory), "--producers"]).stdout
     segment.flip(20, path)
     assert damages(directory) == [(".snapshot", "bad checksum")]
     path.write_bytes(b"\0\1")
