@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import kafka
 from clients import (
     ANSWER_TIMEOUT_S,
     BEGINNING,
@@ -29,11 +28,13 @@ from clients import (
     Refused,
     Synonym,
 )
-from kafka import codec as kafka_codec
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.admin._configs import ConfigSourceType
 from kafka.errors import BrokerResponseError, KafkaError, for_code
 from kafka.protocol.consumer import OffsetSpec as KafkaOffsetSpec
+
+import kafka
+from kafka import codec as kafka_codec
 
 
 def refusal(error: KafkaError) -> Refused:

@@ -45,7 +45,7 @@ def bootstrap() -> Iterator[str]:
         return
     from skidway.testing import Broker
 
-    with Broker() as broker:
+    with Broker(retention_check_ms=500) as broker:
         yield broker.bootstrap
 
 

@@ -116,7 +116,9 @@ class Hosting:
             self.missing[topic.id, index] = str(error)
             return
         self.missing.pop((topic.id, index), None)
-        leader = Leader(self.settings.node_id, described.leader_epoch, list(described.isr), log.end_offset)
+        leader = Leader(
+            self.settings.node_id, described.leader_epoch, described.replicas, described.isr, log.end_offset
+        )
         self.partitions.add(Partition(topic.name, topic.id, index, log, leader, config, self.turn))
 
     def _open_log(self, topic: metadata.Topic, index: int, settings: LogSettings, wall_ms: int) -> Log:
@@ -130,7 +132,8 @@ class Hosting:
         described = topic.partitions[index]
         leader = self.partitions.find_by_id(topic.id, index).leader
         leader.epoch = described.leader_epoch
-        leader.in_sync = list(described.isr)
+        leader.replicas = described.replicas
+        leader.in_sync = described.isr
 
     def _reconfigure(self, record: ConfigRecord) -> None:
         topics = [record.resource_name] if record.resource_type == ResourceType.TOPIC else list(self.image.topics)

@@ -97,6 +97,8 @@ class Node:
         self.cluster_id = identity.cluster_id
         self.logs = Logs.open(self.disk, self.limits)
         self.hosting = Hosting(settings, self.logs, self.turn, self._on_removed)
+        self.image: Image = self.hosting.image
+        self.partitions: Partitions = self.hosting.partitions
         self.metadata = self._open_metadata(wall_ms)
         self.controller: Replicated[Controller, Message] = Replicated(
             self._new_controller,
@@ -135,14 +137,6 @@ class Node:
         self.logs.close(clean=clean and self.failure is None)
 
     # --- what handlers use ---
-
-    @property
-    def image(self) -> Image:
-        return self.hosting.image
-
-    @property
-    def partitions(self) -> Partitions:
-        return self.hosting.partitions
 
     @property
     def metadata_offset(self) -> int:
@@ -237,7 +231,8 @@ class Node:
     def _open_metadata(self, wall_ms: int) -> Partition:
         config = resolve(METADATA_CONFIG)
         log = self.logs.load_or_create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, log_settings(config), wall_ms)
-        leader = Leader(self.settings.node_id, 0, [self.settings.node_id], log.end_offset)
+        itself = [self.settings.node_id]
+        leader = Leader(self.settings.node_id, 0, itself, itself, log.end_offset)
         return Partition(CLUSTER_METADATA, METADATA_TOPIC_ID, 0, log, leader, config, self.turn)
 
     def _submit_now(self, operation: Operation[Reply], now_ms: int) -> Reply:

@@ -42,6 +42,7 @@ class NodeSettings:
             "default.replication.factor": str(self.default_replication_factor),
             "listeners": address,
             "log.dir": self.data_dir,
+            "log.retention.check.interval.ms": str(self.retention_check_ms),
             "node.id": str(self.node_id),
             "num.partitions": str(self.default_partitions),
             **({"broker.rack": self.rack} if self.rack is not None else {}),

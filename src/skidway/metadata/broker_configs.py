@@ -42,6 +42,7 @@ _STATIC = (
     ConfigKey("listeners", _S, "", "The addresses this broker listens on."),
     ConfigKey("log.dir", _S, "", "The data directory."),
     ConfigKey("log.dirs", _S, "", "The data directories; there is one."),
+    ConfigKey("log.retention.check.interval.ms", _L, "300000", "How often segments are looked at for their age."),
     ConfigKey(
         "max.connections", _I, str(DEFAULT_LIMITS.connections_max), "Connections of all clients together.", at_least(1)
     ),

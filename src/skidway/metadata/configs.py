@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from skidway.errors import (
-    ErrorCode,
+    BrokerIdNotRegistered,
     InvalidConfig,
     InvalidRequest,
     ProtocolError,
@@ -45,10 +45,6 @@ _NOT_KEPT = {
 _BROKER_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 Asked = TypeVar("Asked", ConfigReplacement, ConfigChange)
-
-
-class BrokerIdNotRegistered(ProtocolError):
-    code = ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
 @dataclass(slots=True)

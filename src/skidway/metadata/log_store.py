@@ -49,8 +49,9 @@ class LogStore:
         return self._log.high_watermark
 
     def append(self, records: Sequence[Message], now_ms: int) -> int:
-        batch = to_batch(records, self._clock.wall_ms())
-        self._log.append(batch, read_header(batch), self._leader_epoch, now_ms)
+        wall_ms = self._clock.wall_ms()
+        batch = to_batch(records, wall_ms)
+        self._log.append(batch, read_header(batch), self._leader_epoch, wall_ms)
         return self._log.end_offset
 
     def read_all(self) -> Iterator[Message]:

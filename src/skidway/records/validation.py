@@ -158,6 +158,8 @@ def _no_whole_batch(batch: memoryview) -> ProtocolError:
 
 def _examine(batch: memoryview, header: BatchHeader, rules: TopicRules, produce_version: int) -> None:
     """Everything the header can be wrong about, one by one."""
+    if header.magic > MAGIC:
+        raise CorruptMessage(f"batches of magic {header.magic} are not known")
     if header.magic != MAGIC:
         raise InvalidRecord(f"only batches of format v2 can be produced, not of magic {header.magic}")
     if header.size < HEADER_BYTES:

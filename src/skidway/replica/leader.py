@@ -10,18 +10,19 @@ ACKS_ALL = -1
 
 
 class Leader:
-    __slots__ = ("epoch", "in_sync", "node_id", "stored")
+    __slots__ = ("epoch", "in_sync", "node_id", "replicas", "stored")
 
-    def __init__(self, node_id: int, epoch: int, in_sync: list[int], stored_offset: int) -> None:
+    def __init__(self, node_id: int, epoch: int, replicas: list[int], in_sync: list[int], stored_offset: int) -> None:
         assert node_id in in_sync, "a leader is always in sync with itself"
         self.node_id = node_id
         self.epoch = epoch
+        self.replicas = replicas
         self.in_sync = in_sync
         self.stored = {node_id: stored_offset}
 
     def admit(self, acks: int, min_in_sync: int) -> None:
-        """Refuse what could never be committed by as many replicas as the topic asks for."""
-        if acks == ACKS_ALL and len(self.in_sync) < min_in_sync:
+        """Refuse what would not be committed by as many replicas as the topic asks for, or by all it has."""
+        if acks == ACKS_ALL and len(self.in_sync) < min(min_in_sync, len(self.replicas)):
             raise NotEnoughReplicas(f"{len(self.in_sync)} in-sync replica(s), the topic asks for {min_in_sync}")
 
     def on_stored(self, offset: int) -> int:

@@ -86,7 +86,7 @@ def test_a_transactional_batch_passes_with_its_flag() -> None:
         ({"base_offset": -1}, InvalidRecord),
         ({"magic": 0}, InvalidRecord),
         ({"magic": 1}, InvalidRecord),
-        ({"magic": 3}, InvalidRecord),
+        ({"magic": 3}, CorruptMessage),
         ({"batch_length": 2**31 - 1}, InvalidRecord),
         ({"batch_length": 60}, InvalidRecord),
         ({"batch_length": 48}, CorruptMessage),
