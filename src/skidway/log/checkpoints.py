@@ -1,0 +1,61 @@
+"""The small text files beside the logs, as Kafka writes them: a version line, a count line, one line for each entry.
+
+Every function here maps bytes to values and back; who writes them, when and how durably is the caller's affair.
+"""
+
+from collections.abc import Iterable
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+PARTITION_METADATA = "partition.metadata"
+
+CLEAN_SHUTDOWN_TEXT = b'{"version":0,"brokerEpoch":-1}'
+TopicPartition = tuple[str, int]
+
+
+class CorruptCheckpoint(Exception):
+    """A checkpoint file that does not follow its format."""
+
+
+def _write(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in ["0", str(len(lines)), *lines]).encode()
+
+
+def _read(data: bytes, fields: int) -> list[list[str]]:
+    try:
+        lines = data.decode().splitlines()
+        if not lines:
+            return []
+        if lines[0] != "0":
+            raise CorruptCheckpoint(f"version {lines[0]!r}")
+        rows = [line.split() for line in lines[2:]]
+        if len(lines) < 2 or len(rows) != int(lines[1]) or any(len(row) != fields for row in rows):
+            raise CorruptCheckpoint("the count or a line is wrong")
+    except ValueError as error:
+        raise CorruptCheckpoint(str(error)) from error
+    return rows
+
+
+def write_offsets(offsets: dict[TopicPartition, int]) -> bytes:
+    return _write([f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())])
+
+
+def read_offsets(data: bytes) -> dict[TopicPartition, int]:
+    try:
+        return {(topic, int(partition)): int(offset) for topic, partition, offset in _read(data, 3)}
+    except ValueError as error:
+        raise CorruptCheckpoint(str(error)) from error
+
+
+def write_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    return _write([f"{epoch} {start}" for epoch, start in entries])
+
+
+def read_epochs(data: bytes) -> list[tuple[int, int]]:
+    try:
+        return [(int(epoch), int(start)) for epoch, start in _read(data, 2)]
+    except ValueError as error:
+        raise CorruptCheckpoint(str(error)) from error

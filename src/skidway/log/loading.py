@@ -1,0 +1,226 @@
+"""Opening a partition's directory: which segments there are, where the log ends, and whether it can be believed.
+
+A producer snapshot of this code is written last in a checkpoint, so the highest one is the proof that everything below
+its offset was synced, indexes included. Only what lies behind it is read again: checked batch by batch after a crash,
+by headers after a clean stop. A bad batch behind the proven part is a torn write and is cut; inside it the log is
+quarantined: never served and never cut.
+"""
+
+from dataclasses import dataclass
+
+from skidway.errors import StorageError
+from skidway.limits import INT64_MAX
+from skidway.log.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
+from skidway.log.epochs import LeaderEpochs
+from skidway.log.producers import CorruptSnapshot, Producers
+from skidway.log.recovery import Replay
+from skidway.log.segment import Segment
+from skidway.log.settings import LogSettings
+from skidway.log.sync import snapshot_offset, snapshot_path
+from skidway.ports import Disk
+
+_LEFTOVERS = (".deleted", ".tmp", ".cleaned", ".swap")
+SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+
+
+class Unproven(Exception):
+    """The part of a log that was synced is not what it was."""
+
+
+class _NotClean(Exception):
+    """A log that was said to be cleanly closed does not look so."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    segments: list[Segment]
+    producers: Producers
+    epochs: LeaderEpochs
+    start_offset: int
+    end_offset: int
+    recovery_point: int
+    scanned_bytes: int
+    quarantine: str | None = None
+
+
+class Loader:
+    __slots__ = ("clean", "directory", "disk", "made_segment", "names", "now_ms", "producers", "proven", "settings")
+
+    def __init__(
+        self, disk: Disk, directory: str, settings: LogSettings, producers: Producers, *, clean: bool, now_ms: int
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.settings = settings
+        self.producers = producers
+        self.clean = clean
+        self.now_ms = now_ms
+        self.proven = 0
+        self.names: list[str] = []
+        self.made_segment = False
+
+    def load(self, recovery_point: int, start_offset: int | None) -> Loaded:
+        try:
+            return self._load(recovery_point, start_offset)
+        except _NotClean:
+            self.clean = False
+            self.producers.entries = {}
+            return self._load(recovery_point, start_offset)
+
+    def _load(self, recovery_point: int, start_offset: int | None) -> Loaded:
+        self.names = self._tidy(self.disk.list(self.directory))
+        segments = self._find_segments(start_offset)
+        snapshot = self._restore_snapshot(recovery_point)
+        if not segments:
+            if self.proven > 0:
+                return self._quarantined(segments, start_offset, "its segment files are missing")
+            segments = [self._new_segment(start_offset or 0)]
+        epochs = self._read_epochs(snapshot)
+        try:
+            end_offset, scanned = self._replay(segments, snapshot, epochs)
+        except (Unproven, StorageError) as error:
+            return self._quarantined(segments, start_offset, str(error))
+        start = max(start_offset or 0, segments[0].base_offset)
+        if start > end_offset:
+            # The deletion outlived the records it was about.
+            self._drop(segments)
+            segments = [self._new_segment(start)]
+            end_offset = start
+        return Loaded(segments, self.producers, epochs, start, end_offset, min(self.proven, end_offset), scanned)
+
+    def _quarantined(self, segments: list[Segment], start_offset: int | None, reason: str) -> Loaded:
+        base = segments[0].base_offset if segments else 0
+        start = max(start_offset or 0, base)
+        end = max(self.proven, start)
+        if not segments:
+            segments = [Segment(self.disk, self.directory, end, 0, self.now_ms)]
+        why = f"{self.directory} below offset {self.proven}: {reason}"
+        return Loaded(segments, self.producers, LeaderEpochs(), start, end, self.proven, 0, quarantine=why)
+
+    def _tidy(self, names: list[str]) -> list[str]:
+        bases = {name[:-4] for name in names if name.endswith(".log")}
+        kept = []
+        for name in names:
+            stem, dot, suffix = name.rpartition(".")
+            orphan = dot + suffix in SEGMENT_SUFFIXES and stem not in bases
+            if name.endswith(_LEFTOVERS) or orphan:
+                self.disk.remove(f"{self.directory}/{name}")
+            else:
+                kept.append(name)
+        return kept
+
+    def _find_segments(self, start_offset: int | None) -> list[Segment]:
+        bases = sorted(int(name[:-4]) for name in self.names if name.endswith(".log") and name[:-4].isdecimal())
+        sizes = {base: self.disk.size(f"{self.directory}/{base:020d}.log") for base in bases}
+        segments = [Segment(self.disk, self.directory, base, sizes[base], self.now_ms) for base in bases]
+        if start_offset is not None:
+            while len(segments) > 1 and segments[1].base_offset <= start_offset:
+                self._drop([segments.pop(0)])
+        return segments
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        segment = Segment(self.disk, self.directory, base_offset, 0, self.now_ms)
+        segment.create_file(self.settings.index_interval_bytes)
+        self.made_segment = True
+        return segment
+
+    def _drop(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            for suffix in SEGMENT_SUFFIXES:
+                self.disk.remove(segment.path(suffix))
+
+    def _restore_snapshot(self, recovery_point: int) -> int:
+        """Load the highest snapshot that can be believed; returns its offset, 0 without one."""
+        self.proven = recovery_point
+        offsets = sorted(offset for name in self.names if (offset := snapshot_offset(name)) is not None)
+        for offset in reversed(offsets):
+            path = snapshot_path(self.directory, offset)
+            try:
+                own = self.producers.load_snapshot(self.disk.read(path), self.now_ms)
+            except CorruptSnapshot:
+                continue
+            if own or offset <= recovery_point:
+                self.proven = max(recovery_point, offset)
+                return offset
+            self.producers.entries = {}
+        return 0
+
+    def _read_epochs(self, snapshot: int) -> LeaderEpochs:
+        try:
+            epochs = LeaderEpochs(read_epochs(self.disk.read(f"{self.directory}/{LEADER_EPOCHS}")))
+        except (FileNotFoundError, CorruptCheckpoint):
+            return LeaderEpochs()
+        # What the replay will see, it sees from the batches.
+        epochs.truncate_to(snapshot)
+        return epochs
+
+    def _replay(self, segments: list[Segment], snapshot: int, epochs: LeaderEpochs) -> tuple[int, int]:
+        """Read what lies behind the snapshot, cut a torn tail. Returns the end offset and how much was read."""
+        interval = self.settings.index_interval_bytes
+        first = max((i for i, segment in enumerate(segments) if segment.base_offset <= snapshot), default=0)
+        replay = Replay(
+            next_offset=segments[first].base_offset,
+            proven=INT64_MAX if self.clean else self.proven,
+            producers=self.producers,
+            producers_from=snapshot,
+            epochs=epochs,
+            interval=interval,
+            now_ms=self.now_ms,
+        )
+        scanned = 0
+        for number in range(first, len(segments)):
+            segment = segments[number]
+            if segment.base_offset != replay.next_offset and segment.base_offset > self.proven:
+                # The end of the segment before never reached the disk, so this one is no continuation.
+                self._cut(segments, number - 1, segments[number - 1].size, replay.next_offset)
+                break
+            replay.next_offset = max(replay.next_offset, segment.base_offset)
+            position = self._open_indexes(segment, snapshot if number == first else segment.base_offset)
+            end = replay.read(segment, position)
+            segment.index_saved = False
+            scanned += end - position
+            if end != segment.size:
+                self._cut(segments, number, end, replay.next_offset)
+                break
+        if replay.next_offset < self.proven:
+            raise Unproven(f"it ends at {replay.next_offset}")
+        if not self.clean:
+            self._sync(segments[first:])
+        for segment in segments:
+            segment.unload()
+        return replay.next_offset, scanned
+
+    def _open_indexes(self, segment: Segment, upto: int) -> int:
+        """Keep what the index files say below offset `upto`; returns the position to go on from."""
+        interval = self.settings.index_interval_bytes
+        if upto <= segment.base_offset or not segment.read_index_files():
+            segment.begin_indexes(interval)
+            return 0
+        segment.index.cut(segment.index.entries_below(upto - segment.base_offset))
+        segment.times.cut(segment.times.entries_below(upto - segment.base_offset))
+        segment.note_index_ends(interval)
+        return segment.index.positions[-1] if len(segment.index) else 0
+
+    def _cut(self, segments: list[Segment], number: int, size: int, end_offset: int) -> None:
+        if end_offset < self.proven:
+            raise Unproven(f"the batch at offset {end_offset} is damaged")
+        if self.clean:
+            raise _NotClean
+        later = segments[number + 1 :]
+        if later:
+            self._drop(later)
+            del segments[number + 1 :]
+            # Before the tail is cut: a crash in between must not leave a good end and a later segment.
+            self.disk.sync_directory(self.directory)
+        segment = segments[number]
+        if size != segment.size:
+            segment.file.truncate(size)
+            segment.size = segment.synced_size = size
+            segment.file.sync()
+
+    def _sync(self, segments: list[Segment]) -> None:
+        # After a crash of the process alone the bytes may still be in memory only; what is served must be durable.
+        for segment in segments:
+            segment.file.sync()
+        self.disk.sync_directory(self.directory)
+        self.disk.sync_directory(self.directory.rpartition("/")[0])

@@ -1,0 +1,537 @@
+"""One partition's log: appended at its end, read anywhere, forgotten from its start.
+
+Offsets:  start_offset <= recovery_point, high_watermark, synced_offset <= end_offset  (all ends exclusive).
+Readers see whole batches below the high watermark. `synced_offset` says what would survive a loss of power,
+`recovery_point` below which offset a crash leaves nothing to scan.
+
+One thread owns a log. Long disk work leaves it as a `SyncTicket`: `begin_sync` or `checkpoint`, `ticket.run()` on any
+thread, `finish_sync`. A failed append leaves the log as it was. A failed sync is final: the owner calls `fail`, after
+which only reads go on until the log is opened anew.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from struct import Struct
+from zlib import crc32
+
+from skidway.errors import OffsetOutOfRange, RecordListTooLarge, StorageError
+from skidway.limits import DEFAULT_LIMITS, INT32_MAX, Limits
+from skidway.log import lookup, retention
+from skidway.log.checkpoints import write_epochs
+from skidway.log.loading import Loaded, Loader
+from skidway.log.producers import Producers
+from skidway.log.segment import NEVER, Segment
+from skidway.log.settings import LogSettings
+from skidway.log.sync import SyncTicket
+from skidway.ports import Disk, File, FileSlice
+from skidway.records.batch import BatchHeader
+
+_STAMP = Struct(">qii")
+_stamp = _STAMP.pack_into
+
+# Ends of appended batches that wait for the high watermark; past that their positions are looked up in the index.
+_ENDS_MAX = 65_536
+# Closed segments of one log that keep their descriptor and indexes after a read.
+_LOADED_MAX = 4
+
+
+class Log:
+    __slots__ = (
+        "_active",
+        "_begun_offset",
+        "_checkpointing",
+        "_ends",
+        "_epoch",
+        "_epochs_changed",
+        "_extra_files",
+        "_generation",
+        "_loaded",
+        "_names",
+        "_names_begun",
+        "_names_synced",
+        "_parent_synced",
+        "_settings",
+        "_tail",
+        "_unsynced",
+        "_watermark_position",
+        "_watermark_segment",
+        "bytes_since_checkpoint",
+        "directory",
+        "disk",
+        "doomed",
+        "end_offset",
+        "epochs",
+        "failure",
+        "high_watermark",
+        "limits",
+        "producers",
+        "quarantined",
+        "recovery_point",
+        "segments",
+        "start_offset",
+        "synced_offset",
+    )
+
+    def __init__(self, disk: Disk, directory: str, settings: LogSettings, loaded: Loaded, limits: Limits) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.limits = limits
+        self._settings = settings
+        self.segments = loaded.segments
+        self._active = loaded.segments[-1]
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
+        self._epoch = loaded.epochs.latest
+        self._epochs_changed = loaded.end_offset > loaded.recovery_point
+        self.start_offset = loaded.start_offset
+        self.end_offset = self.high_watermark = self.synced_offset = self._begun_offset = loaded.end_offset
+        self.recovery_point = loaded.recovery_point
+        self.bytes_since_checkpoint = loaded.scanned_bytes
+        self.failure = loaded.quarantine
+        self.quarantined = loaded.quarantine is not None
+        self.doomed: list[retention.Doomed] = []
+        # Where the high watermark lies, and the ends of the batches above it: (end offset, position, segment).
+        self._watermark_segment = self._active
+        self._watermark_position = self._active.size
+        self._ends: deque[tuple[int, int, Segment]] = deque()
+        # Where the batch begins that follows the last read up to the watermark or the end.
+        self._tail: tuple[int, Segment, int] = (-1, self._active, 0)
+        self._unsynced: list[Segment] = []
+        self._loaded: list[Segment] = []
+        # Names made in the directory, counted: made, part of a begun ticket, durable.
+        self._names = self._names_begun = self._names_synced = 0
+        self._parent_synced = True
+        self._extra_files: list[File] = []
+        self._generation = 0
+        self._checkpointing = False
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        settings: LogSettings,
+        *,
+        clean: bool,
+        recovery_point: int,
+        start_offset: int | None,
+        now_ms: int,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> "Log":
+        """Load a directory that exists (an empty one too). `clean`: the last owner closed it and said so."""
+        producers = Producers(count_max=limits.producers_per_partition_max, expiry_ms=limits.producer_expiry_ms)
+        loader = Loader(disk, directory, settings, producers, clean=clean, now_ms=now_ms)
+        log = cls(disk, directory, settings, loader.load(recovery_point, start_offset), limits)
+        if loader.made_segment:
+            log._names += 1
+            log._parent_synced = False
+        log._schedule_roll(log._active)
+        return log
+
+    # Settings.
+
+    @property
+    def settings(self) -> LogSettings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: LogSettings) -> None:
+        self._settings = settings
+        self._schedule_roll(self._active)
+
+    def _schedule_roll(self, segment: Segment) -> None:
+        """When the active segment is too old: by record time, or by the clock when its first batch has none."""
+        segment.roll_after_ms = segment.roll_after_timestamp = NEVER
+        if not segment.size or self.quarantined:
+            return
+        settings = self._settings
+        if segment.first_timestamp < 0:
+            segment.first_timestamp = next(segment.batches(0, segment.size))[4]
+        wait_ms = settings.segment_ms
+        if settings.segment_jitter_ms > 0:
+            # Spread over the segments, not drawn: the same log rolls at the same time in every run.
+            wait_ms -= crc32(segment.path(".log").encode()) % settings.segment_jitter_ms
+        if segment.first_timestamp >= 0:
+            segment.roll_after_timestamp = segment.first_timestamp + wait_ms
+        else:
+            segment.roll_after_ms = segment.created_ms + wait_ms
+        if len(segment.index) * 8 >= settings.segment_index_bytes // 8 * 8:
+            segment.roll_after_ms = -1
+
+    # Appending.
+
+    def append(self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> int:
+        """Write a validated batch at the end, as leader: its offset and epoch are stamped into `batch`.
+
+        Returns the base offset. StorageError when the disk refuses; then nothing changed.
+        """
+        if self.failure is not None:
+            raise StorageError(self.failure)
+        segment = self._active
+        position = segment.size
+        size = len(batch)
+        base_offset = self.end_offset
+        delta = header.last_offset_delta
+        last_offset = base_offset + delta
+        timestamp = header.max_timestamp
+        if (
+            position + size > self._settings.segment_bytes
+            or timestamp > segment.roll_after_timestamp
+            or now_ms > segment.roll_after_ms
+            or last_offset - segment.base_offset > INT32_MAX
+        ):
+            segment = self._make_room(size, now_ms)
+            position = segment.size
+        _stamp(batch, 0, base_offset, header.batch_length, leader_epoch)
+        try:
+            segment.file.append(batch)
+        except OSError as error:
+            raise StorageError(f"{self.directory}: {error}") from error
+        end = segment.size = position + size
+        if position == segment.synced_size:
+            self._unsynced.append(segment)
+        if timestamp > segment.max_timestamp:
+            segment.max_timestamp = timestamp
+            segment.max_timestamp_offset = last_offset
+        if position > segment.index_due:
+            self._add_index_entry(segment, last_offset, position)
+        if position == 0:
+            segment.first_timestamp = timestamp
+            segment.created_ms = now_ms
+            self._schedule_roll(segment)
+        if header.producer_id >= 0:
+            self.producers.record(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                base_offset,
+                delta,
+                timestamp,
+                header.attributes,
+                now_ms,
+            )
+        if leader_epoch != self._epoch:
+            self._begin_epoch(leader_epoch, base_offset)
+        end_offset = self.end_offset = last_offset + 1
+        self.bytes_since_checkpoint += size
+        self._ends.append((end_offset, end, segment))
+        return base_offset
+
+    def _make_room(self, size: int, now_ms: int) -> Segment:
+        if size > self._settings.segment_bytes:
+            raise RecordListTooLarge(f"{size} bytes do not fit into a segment of {self._settings.segment_bytes}")
+        if self._active.size:
+            self.roll(now_ms)
+        return self._active
+
+    def _add_index_entry(self, segment: Segment, last_offset: int, position: int) -> None:
+        settings = self._settings
+        segment.index.append(last_offset - segment.base_offset, position)
+        segment.times.append(segment.max_timestamp, segment.max_timestamp_offset - segment.base_offset)
+        segment.index_due = position + settings.index_interval_bytes
+        if (len(segment.index) + 1) * 8 > settings.segment_index_bytes:
+            segment.roll_after_ms = -1
+        if len(self._ends) > _ENDS_MAX:
+            self._ends.clear()
+
+    def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
+        if self.epochs.assign(leader_epoch, base_offset):
+            self._epoch = leader_epoch
+            self._epochs_changed = True
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment at the end offset; nothing when the active one is still empty."""
+        if self.failure is not None:
+            raise StorageError(self.failure)
+        closed = self._active
+        if not closed.size:
+            return
+        segment = Segment(self.disk, self.directory, self.end_offset, 0, now_ms)
+        try:
+            segment.create_file(self._settings.index_interval_bytes)
+        except OSError as error:
+            raise StorageError(f"{self.directory}: {error}") from error
+        closed.times.append(closed.max_timestamp, closed.max_timestamp_offset - closed.base_offset)
+        closed.index_saved = False
+        self.segments.append(segment)
+        self._active = segment
+        self._names += 1
+        self._note_loaded(closed)
+
+    def _note_loaded(self, segment: Segment) -> None:
+        if segment is self._active or segment in self._loaded:
+            return
+        self._loaded.append(segment)
+        if len(self._loaded) > _LOADED_MAX:
+            self._loaded.pop(0).unload()
+
+    # Reading.
+
+    def read(self, offset: int, max_bytes: int, *, committed: bool = True, min_one: bool = True) -> FileSlice | None:
+        """Whole batches from the one that holds `offset`, up to the high watermark (or the end).
+
+        None when there is nothing yet. The first batch comes whole even if it is larger than `max_bytes`,
+        unless `min_one` is false.
+        """
+        if offset < self.start_offset or offset > self.end_offset:
+            raise OffsetOutOfRange(f"{offset} is not within {self.start_offset} and {self.end_offset}")
+        if self.quarantined:
+            raise StorageError(self.failure or "")
+        if committed:
+            bound, last, last_position = self.high_watermark, self._watermark_segment, self._watermark_position
+        else:
+            bound, last, last_position = self.end_offset, self._active, self._active.size
+        if offset >= bound:
+            return None
+        tail = self._tail
+        if tail[0] == offset:
+            segment, position = tail[1], tail[2]
+        else:
+            segment, position = self.locate(offset)
+        limit = last_position if segment is last else segment.size
+        if limit - position <= max_bytes:
+            end = limit
+            if segment is last:
+                self._tail = (bound, segment, end)
+        else:
+            end = segment.boundary(position, position + max_bytes, at_least_one=min_one)
+        # A batch that reaches past the watermark is not there yet.
+        return FileSlice(segment.file, position, end - position) if position < end <= limit else None
+
+    def locate(self, offset: int) -> tuple[Segment, int]:
+        """The segment and position of the batch that holds `offset`, or of the first one after it."""
+        segments = self.segments
+        number = len(segments) - 1
+        if offset < segments[number].base_offset:
+            number = bisect_right(segments, offset, key=_base_offset) - 1
+        while number < len(segments):
+            segment = segments[number]
+            self._note_loaded(segment)
+            if offset <= segment.base_offset:
+                return segment, 0
+            try:
+                batch = segment.find(offset)
+            except OSError as error:
+                raise StorageError(f"{self.directory}: {error}") from error
+            if batch is not None:
+                return segment, batch[0]
+            number += 1
+        return self._active, self._active.size
+
+    def committed_bytes_after(self, offset: int) -> int:
+        """About how many bytes a read could get, without touching the disk; never too few."""
+        if offset >= self.high_watermark:
+            return 0
+        last = self._watermark_segment
+        if self._tail[0] == offset and self._tail[1] is last:
+            return self._watermark_position - self._tail[2]
+        if offset < last.base_offset:
+            number = bisect_right(self.segments, offset, key=_base_offset) - 1
+            between = self.segments[max(number, 0) :]
+            return self._watermark_position + sum(s.size for s in between if s.base_offset < last.base_offset)
+        index = last.index
+        entry = index.entries_below(offset + 1 - last.base_offset)
+        return self._watermark_position - (index.positions[entry - 1] if entry else 0)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Everything below `offset` may be read. Never goes back."""
+        if offset <= self.high_watermark:
+            return
+        ends = self._ends
+        if offset >= self.end_offset:
+            self.high_watermark = self.end_offset
+            self._watermark_segment = self._active
+            self._watermark_position = self._active.size
+            ends.clear()
+            return
+        found = None
+        while ends and ends[0][0] <= offset:
+            found = ends.popleft()
+        if found is not None and found[0] == offset:
+            self._watermark_position, self._watermark_segment = found[1], found[2]
+        else:
+            self._watermark_segment, self._watermark_position = self.locate(offset)
+        self.high_watermark = offset
+
+    # Durability.
+
+    def _doomed_unbegun(self) -> "list[retention.Doomed]":
+        return [item for item in self.doomed if item.begun is None]
+
+    @property
+    def dirty(self) -> bool:
+        """Whether `begin_sync` has something to do."""
+        return self.end_offset > self._begun_offset or self._names > self._names_begun or bool(self._doomed_unbegun())
+
+    def begin_sync(self) -> SyncTicket | None:
+        """What makes everything appended so far durable; None when that is done or under way."""
+        if self.failure is not None:
+            return None
+        doomed = self._doomed_unbegun()
+        if self.end_offset <= self._begun_offset and self._names <= self._names_begun and not doomed:
+            return None
+        return self._ticket(doomed)
+
+    def _ticket(self, doomed: "list[retention.Doomed]") -> SyncTicket:
+        ticket = SyncTicket(self.disk, self.directory, self.end_offset)
+        ticket.generation = self._generation
+        ticket.names = self._names
+        # Whatever an earlier ticket has not finished yet is synced again: tickets may finish in any order.
+        ticket.segments = [(segment, segment.size) for segment in self._unsynced]
+        ticket.files = [segment.file for segment in self._unsynced]
+        if self._names > self._names_synced:
+            ticket.files += self._extra_files
+            ticket.directories = [self.directory]
+            if not self._parent_synced:
+                ticket.directories.append(self.directory.rpartition("/")[0])
+        retention.enter(ticket, doomed)
+        self._begun_offset = self.end_offset
+        self._names_begun = self._names
+        return ticket
+
+    def sync_with(self, file: File) -> None:
+        """A file beside the log that must be durable with the first append."""
+        self._extra_files.append(file)
+
+    def finish_sync(self, ticket: SyncTicket) -> None:
+        """The ticket's `run` returned."""
+        retention.leave(self.doomed, ticket)
+        if ticket.is_checkpoint:
+            self._checkpointing = False
+        if ticket.generation != self._generation:
+            return
+        for segment, size in ticket.segments:
+            segment.synced_size = max(segment.synced_size, size)
+        self._unsynced = [segment for segment in self._unsynced if segment.synced_size < segment.size]
+        self._names_synced = max(self._names_synced, ticket.names)
+        if self._names_synced:
+            self._parent_synced = True
+            self._extra_files = []
+        self.synced_offset = max(self.synced_offset, ticket.offset)
+        if ticket.is_checkpoint:
+            self.recovery_point = max(self.recovery_point, ticket.offset)
+            for segment, _, _ in ticket.indexes:
+                segment.index_saved = segment is not self._active and segment.size == segment.synced_size
+
+    def finish_without_housekeeping(self, ticket: SyncTicket) -> None:
+        """The ticket synced, then failed (a full disk, say): what it should have saved or removed waits for another."""
+        assert ticket.synced
+        for item in self.doomed:
+            if item.begun is ticket:
+                item.begun = None
+        if ticket.is_checkpoint:
+            ticket.is_checkpoint = self._checkpointing = False
+            self._epochs_changed = True
+        self.finish_sync(ticket)
+
+    @property
+    def checkpoint_due(self) -> bool:
+        return self.bytes_since_checkpoint >= self._settings.checkpoint_bytes
+
+    def checkpoint(self) -> SyncTicket | None:
+        """A sync that also saves indexes, epochs and producers, so that a crash leaves little to scan."""
+        if self.failure is not None or self._checkpointing:
+            return None
+        doomed = self._doomed_unbegun()
+        if self.end_offset <= self.recovery_point and not doomed and self._names <= self._names_begun:
+            return None
+        ticket = self._ticket(doomed)
+        ticket.is_checkpoint = self._checkpointing = True
+        ticket.indexes = [
+            (segment, *segment.index_bytes())
+            for segment in self.segments
+            if segment.size and (segment is self._active or not segment.index_saved)
+        ]
+        ticket.epochs = write_epochs(self.epochs.entries()) if self._epochs_changed else None
+        self._epochs_changed = False
+        ticket.snapshot = self.producers.to_snapshot()
+        ticket.snapshots_kept_from = self.recovery_point
+        self.bytes_since_checkpoint = 0
+        return ticket
+
+    def fail(self, reason: str) -> None:
+        """The disk broke a promise: no appends until the log is opened anew."""
+        if self.failure is None:
+            self.failure = reason
+
+    def close(self, *, clean: bool) -> None:
+        """With `clean`, everything is synced and saved first; OSError when that fails."""
+        if clean and self.failure is None:
+            ticket = self.checkpoint()
+            if ticket is not None:
+                ticket.run()
+                self.finish_sync(ticket)
+        self.failure = self.failure or "the log is closed"
+        for segment in self.segments:
+            segment.unload()
+
+    # Forgetting.
+
+    def delete_records_before(self, offset: int) -> None:
+        """Records below `offset` are gone; whole segments below it leave the disk."""
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(f"{offset} is above the high watermark {self.high_watermark}")
+        retention.advance_start(self, offset)
+
+    def apply_retention(self, now_ms: int) -> list[Segment]:
+        """Give up segments that are too old or too many; returns them. Their files leave with the next ticket."""
+        return retention.apply(self, now_ms)
+
+    def delete_scheduled(self, now_ms: int) -> int:
+        """How many given-up segments are due to be removed; the next ticket removes them."""
+        return retention.schedule(self.doomed, now_ms, self._settings.file_delete_delay_ms)
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Cut off everything from the batch that holds `offset` on. The result is durable on return."""
+        retention.truncate(self, offset, now_ms)
+
+    def reload(self, recovery_point: int, now_ms: int) -> None:
+        """Take the state from the files again, after they were changed behind it. Tickets under way are void."""
+        watermark, generation, doomed = self.high_watermark, self._generation, self.doomed
+        producers = Producers(count_max=self.producers.count_max, expiry_ms=self.producers.expiry_ms)
+        loader = Loader(self.disk, self.directory, self._settings, producers, clean=False, now_ms=now_ms)
+        loaded = loader.load(recovery_point, self.start_offset)
+        self.__init__(self.disk, self.directory, self._settings, loaded, self.limits)  # type: ignore[misc]
+        self._generation = generation + 1
+        self.doomed = doomed
+        self._schedule_roll(self._active)
+        if watermark < self.high_watermark:
+            self.high_watermark = watermark
+            self._watermark_segment, self._watermark_position = self.locate(watermark)
+
+    def forget_segment(self, segment: Segment) -> None:
+        """A segment has left `segments` at the front: nothing may lead to it any more."""
+        for known in (self._unsynced, self._loaded):
+            if segment in known:
+                known.remove(segment)
+        if self._tail[1] is segment:
+            self._tail = (-1, self._active, 0)
+        if self._watermark_segment is segment:
+            self._watermark_segment, self._watermark_position = self.segments[0], 0
+
+    def forget_epochs_before(self, offset: int) -> None:
+        self._epochs_changed |= self.epochs.forget_before(offset)
+
+    # Asking.
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) of the first committed record at or after `timestamp`."""
+        return lookup.offset_for_timestamp(self, timestamp)
+
+    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
+        return lookup.offset_of_max_timestamp(self)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        return self.epochs.end_offset_for(epoch, self.end_offset)
+
+    def size(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    def batches(self) -> "Sequence[tuple[int, int, int, int, int, int]]":
+        """Every batch's header facts in order (see `segment.Batch`): for inspection and tests."""
+        return [batch for segment in self.segments for batch in segment.batches(0, segment.size)]
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

@@ -1,0 +1,285 @@
+"""All partitions of a data directory, and the files that speak about all of them.
+
+A partition lives in `<topic>-<partition>`; a deleted one is renamed to `<topic>-<partition>.<hex>-delete` and removed
+later. `.kafka_cleanshutdown` exists only between a clean stop and the next start: whoever finds it may believe every
+log to its end. The offset checkpoints are as Kafka writes them.
+
+Usage: `Logs.open`, then `load` each partition of `found` that the metadata knows and `discard` the others.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+
+from skidway.limits import DEFAULT_LIMITS, Limits
+from skidway.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEAN_SHUTDOWN_TEXT,
+    HIGH_WATERMARKS,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    START_OFFSETS,
+    CorruptCheckpoint,
+    TopicPartition,
+    read_offsets,
+    write_offsets,
+)
+from skidway.log.log import Log
+from skidway.log.settings import LogSettings
+from skidway.ports import Disk
+
+Job = Callable[[], None]
+_NAME_MAX = 255
+_DELETED = "-delete"
+_STRAY = "-stray"
+
+
+def directory_name(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """Topic names may hold dashes and dots: the last dash counts."""
+    topic, _, partition = name.rpartition("-")
+    if not topic or not (partition.isascii() and partition.isdecimal()):
+        return None
+    return topic, int(partition)
+
+
+def partition_metadata(topic_id: bytes) -> bytes:
+    encoded = urlsafe_b64encode(topic_id).decode().rstrip("=")
+    return f"version: 0\ntopic_id: {encoded}".encode()
+
+
+def parse_partition_metadata(data: bytes) -> bytes | None:
+    lines = dict(line.split(b": ", 1) for line in data.splitlines() if b": " in line)
+    if lines.get(b"version") != b"0":
+        return None
+    try:
+        topic_id = urlsafe_b64decode(lines.get(b"topic_id", b"") + b"==")
+    except ValueError:
+        return None
+    return topic_id if len(topic_id) == 16 else None
+
+
+class FilesTicket:
+    """Small files to replace and directories to remove: run on any thread, in order."""
+
+    __slots__ = ("disk", "files", "trees")
+    maintenance = True
+
+    def __init__(self, disk: Disk, files: list[tuple[str, bytes]], trees: list[str]) -> None:
+        self.disk = disk
+        self.files = files
+        self.trees = trees
+
+    def run(self) -> None:
+        for path, data in self.files:
+            self.disk.write_atomic(path, data)
+        for path in self.trees:
+            self.disk.remove_tree(path)
+
+
+class Logs:
+    __slots__ = (
+        "_deleted",
+        "_opened",
+        "_saved_points",
+        "_saved_starts",
+        "_saving",
+        "clean",
+        "disk",
+        "found",
+        "limits",
+        "saved_watermarks",
+    )
+
+    def __init__(self, disk: Disk, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.disk = disk
+        self.limits = limits
+        self.clean = False
+        self.found: dict[TopicPartition, bytes | None] = {}
+        """Partitions on disk that are not loaded yet, and the topic ids in them."""
+        self.saved_watermarks: dict[TopicPartition, int] = {}
+        self._saved_points: dict[TopicPartition, int] = {}
+        self._saved_starts: dict[TopicPartition, int] = {}
+        self._opened: dict[TopicPartition, Log] = {}
+        self._deleted: list[tuple[int, str]] = []
+        self._saving = False
+
+    @classmethod
+    def open(cls, disk: Disk, limits: Limits = DEFAULT_LIMITS) -> "Logs":
+        """See what is there. From here on the directory counts as not cleanly closed."""
+        logs = cls(disk, limits)
+        names = disk.list("")
+        logs.clean = CLEAN_SHUTDOWN in names
+        if logs.clean:
+            disk.remove(CLEAN_SHUTDOWN)
+            disk.sync_directory("")
+        logs._saved_points = logs._read_offsets(RECOVERY_POINTS)
+        logs._saved_starts = logs._read_offsets(START_OFFSETS)
+        logs.saved_watermarks = logs._read_offsets(HIGH_WATERMARKS)
+        for name in names:
+            key = parse_directory_name(name)
+            if key is not None:
+                logs.found[key] = logs._read_topic_id(name)
+            elif name.endswith(_DELETED):
+                logs._deleted.append((0, name))
+        return logs
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self.disk.read(name))
+        except (FileNotFoundError, CorruptCheckpoint):
+            # Nothing is lost: without a recovery point the producer snapshots tell what is proven.
+            return {}
+
+    def _read_topic_id(self, directory: str) -> bytes | None:
+        try:
+            return parse_partition_metadata(self.disk.read(f"{directory}/{PARTITION_METADATA}"))
+        except FileNotFoundError:
+            return None
+
+    def __len__(self) -> int:
+        return len(self._opened)
+
+    def items(self) -> list[tuple[TopicPartition, Log]]:
+        return list(self._opened.items())
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        return self._opened.get((topic, partition))
+
+    def load(self, topic: str, partition: int, settings: LogSettings, now_ms: int) -> Log:
+        """Open a partition that was found on disk."""
+        key = (topic, partition)
+        log = Log.open(
+            self.disk,
+            directory_name(topic, partition),
+            settings,
+            clean=self.clean,
+            recovery_point=self._saved_points.get(key, 0),
+            start_offset=self._saved_starts.get(key),
+            now_ms=now_ms,
+            limits=self.limits,
+        )
+        del self.found[key]
+        self._opened[key] = log
+        return log
+
+    def load_or_create(self, topic: str, partition: int, topic_id: bytes, settings: LogSettings, now_ms: int) -> Log:
+        if (topic, partition) in self.found:
+            return self.load(topic, partition, settings, now_ms)
+        return self.create(topic, partition, topic_id, settings, now_ms)
+
+    def create(self, topic: str, partition: int, topic_id: bytes, settings: LogSettings, now_ms: int) -> Log:
+        """A new empty partition. Its directory is durable with the first ticket of its log."""
+        key = (topic, partition)
+        assert key not in self._opened, key
+        assert key not in self.found, key
+        self._forget_offsets(key)
+        directory = directory_name(topic, partition)
+        self.disk.make_directory(directory)
+        metadata = self.disk.open(f"{directory}/{PARTITION_METADATA}", create=True)
+        metadata.truncate(0)
+        metadata.append(partition_metadata(topic_id))
+        log = Log.open(
+            self.disk,
+            directory,
+            settings,
+            clean=True,
+            recovery_point=0,
+            start_offset=None,
+            now_ms=now_ms,
+            limits=self.limits,
+        )
+        log.sync_with(metadata)
+        self._opened[key] = log
+        return log
+
+    def _forget_offsets(self, key: TopicPartition) -> None:
+        # What the files say about an earlier partition of this name must not be read as the new one's.
+        if key in self._saved_points or key in self._saved_starts:
+            self._saved_points.pop(key, None)
+            self._saved_starts.pop(key, None)
+            self.disk.write_atomic(RECOVERY_POINTS, write_offsets(self._saved_points))
+            self.disk.write_atomic(START_OFFSETS, write_offsets(self._saved_starts))
+
+    def delete(self, topic: str, partition: int, now_ms: int) -> None:
+        """Take a partition out of service; its files go after `file_delete_delay_ms` (see `begin_save`)."""
+        log = self._opened.pop((topic, partition))
+        log.close(clean=False)
+        self._deleted.append((now_ms + log.settings.file_delete_delay_ms, self._rename(topic, partition, _DELETED)))
+
+    def discard(self, topic: str, partition: int, now_ms: int) -> None:
+        """Take a partition out that was found on disk and belongs to nothing."""
+        del self.found[topic, partition]
+        self._deleted.append((now_ms, self._rename(topic, partition, _DELETED)))
+
+    def set_aside(self, topic: str, partition: int) -> str:
+        """Take a partition out that was found on disk and that no topic knows, but keep its data; returns its name."""
+        del self.found[topic, partition]
+        return self._rename(topic, partition, _STRAY)
+
+    def _rename(self, topic: str, partition: int, ending: str) -> str:
+        directory = directory_name(topic, partition)
+        mark = (self._read_topic_id(directory) or bytes(16)).hex()
+        number = 0
+        while True:
+            suffix = f"-{partition}.{mark[:-4]}{int(mark[-4:], 16) ^ number:04x}{ending}"
+            target = topic[: _NAME_MAX - len(suffix)] + suffix
+            if not self.disk.exists(target):
+                break
+            number += 1
+        self.disk.rename(directory, target)
+        return target
+
+    def begin_save(self, now_ms: int) -> FilesTicket | None:
+        """The offset checkpoints, and deleted partitions whose time has come. One at a time."""
+        if self._saving:
+            return None
+        self._saving = True
+        due = [name for due_ms, name in self._deleted if due_ms <= now_ms]
+        self._deleted = [item for item in self._deleted if item[0] > now_ms]
+        return FilesTicket(self.disk, self._checkpoint_files(), due)
+
+    def finish_save(self, ticket: FilesTicket) -> None:
+        self._saving = False
+
+    def _checkpoint_files(self) -> list[tuple[str, bytes]]:
+        points = {key: self._saved_points[key] for key in self.found if key in self._saved_points}
+        starts = {key: self._saved_starts[key] for key in self.found if key in self._saved_starts}
+        watermarks = {key: self.saved_watermarks[key] for key in self.found if key in self.saved_watermarks}
+        for key, log in self._opened.items():
+            points[key] = log.recovery_point
+            watermarks[key] = log.high_watermark
+            if log.start_offset > 0:
+                starts[key] = log.start_offset
+        self._saved_points, self._saved_starts = points, starts
+        return [
+            (RECOVERY_POINTS, write_offsets(points)),
+            (START_OFFSETS, write_offsets(starts)),
+            (HIGH_WATERMARKS, write_offsets(watermarks)),
+        ]
+
+    def close(self, *, clean: bool, run: Callable[[list[Job]], None] | None = None) -> None:
+        """Close every log. With `clean`, all is saved first; `run` may do the jobs it gets in parallel.
+
+        OSError when something could not be saved; then the directory does not count as cleanly closed.
+        """
+        logs = [log for _, log in self.items()]
+        if clean:
+            tickets = [(log, ticket) for log in logs if (ticket := log.checkpoint()) is not None]
+            (run or _run_all)([ticket.run for _, ticket in tickets])
+            for log, ticket in tickets:
+                log.finish_sync(ticket)
+            _run_all([FilesTicket(self.disk, self._checkpoint_files(), []).run])
+        broken = any(log.failure is not None and not log.quarantined for log in logs)
+        for log in logs:
+            log.close(clean=False)
+        self._opened.clear()
+        if clean and not broken:
+            self.disk.write_atomic(CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_TEXT)
+
+
+def _run_all(jobs: list[Job]) -> None:
+    for job in jobs:
+        job()

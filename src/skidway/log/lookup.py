@@ -1,0 +1,71 @@
+"""Finding records by time: the time index narrows it to a few batches, one of which is opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.log.segment import Batch, Segment
+from skidway.records.record import Record, read_records
+
+if TYPE_CHECKING:
+    from skidway.log.log import Log
+
+Found = tuple[int, int, int]
+
+
+def offset_for_timestamp(log: Log, timestamp: int) -> Found | None:
+    for segment in log.segments:
+        if segment.base_offset >= log.high_watermark:
+            return None
+        if segment.load_max_timestamp() < timestamp:
+            continue
+        found = _search(log, segment, timestamp)
+        if found is not None:
+            return found if found[0] < log.high_watermark else None
+    return None
+
+
+def _search(log: Log, segment: Segment, timestamp: int) -> Found | None:
+    offset = max(segment.base_offset + segment.times.offset_before(timestamp), log.start_offset)
+    first = segment.find(offset)
+    if first is None:
+        return None
+    for batch in segment.batches(first[0], segment.size):
+        if batch[4] < timestamp:
+            continue
+        for record in _records(log, segment, batch):
+            if record.timestamp >= timestamp and record.offset >= log.start_offset:
+                return record.offset, record.timestamp, batch[5]
+    return None
+
+
+def offset_of_max_timestamp(log: Log) -> Found | None:
+    """The first record that has the largest timestamp of all committed ones."""
+    best: tuple[Segment, Batch] | None = None
+    for segment in log.segments:
+        if segment.load_max_timestamp() <= (best[1][4] if best else -1):
+            continue
+        for batch in segment.batches(*_bounds(log, segment)):
+            if batch[2] >= log.high_watermark:
+                break
+            if batch[2] >= log.start_offset and batch[4] > (best[1][4] if best else -1):
+                best = segment, batch
+    if best is None:
+        return None
+    segment, batch = best
+    for record in _records(log, segment, batch):
+        if record.timestamp >= batch[4]:
+            return record.offset, record.timestamp, batch[5]
+    return batch[2], batch[4], batch[5]
+
+
+def _bounds(log: Log, segment: Segment) -> tuple[int, int]:
+    """Where the batch with the largest timestamp may be."""
+    whole = segment.base_offset >= log.start_offset and segment.max_timestamp_offset < log.high_watermark
+    found = segment.find(segment.max_timestamp_offset) if whole else None
+    return (found[0], found[0] + found[3]) if found else (0, segment.size)
+
+
+def _records(log: Log, segment: Segment, batch: Batch) -> list[Record]:
+    data = segment.file.read_at(batch[0], batch[3])
+    return list(read_records(data, decompressed_bytes_max=log.limits.decompressed_bytes_max))

@@ -1,0 +1,131 @@
+"""Forgetting: segments that are too old or too many, records a user deleted, and tails that a new leader disowns.
+
+A segment that is given up leaves the log at once. Its files are renamed (`.deleted`) by the next ticket, oldest first,
+and removed by a later one, so that no event loop waits for a disk and no crash leaves a hole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from skidway.errors import OffsetOutOfRange
+from skidway.log.loading import SEGMENT_SUFFIXES
+from skidway.log.segment import Segment
+from skidway.log.sync import SyncTicket, snapshot_offset
+
+if TYPE_CHECKING:
+    from skidway.log.log import Log
+
+
+@dataclass(slots=True, eq=False)
+class Doomed:
+    """A segment that left its log but not yet the disk."""
+
+    segment: Segment
+    given_up_ms: int
+    renamed: bool = False
+    due: bool = False
+    begun: SyncTicket | None = None
+
+
+def apply(log: Log, now_ms: int) -> list[Segment]:
+    settings = log.settings
+    if not settings.cleanup_delete or log.failure is not None:
+        return []
+    given_up = 0
+    if settings.retention_bytes >= 0:
+        excess = log.size() - settings.retention_bytes
+        for segment in log.segments[:-1]:
+            if excess < segment.size or not _committed(log, given_up):
+                break
+            excess -= segment.size
+            given_up += 1
+    if settings.retention_ms >= 0:
+        while given_up < len(log.segments) and _expired(log, log.segments[given_up], now_ms):
+            if log.segments[given_up] is log.segments[-1]:
+                log.roll(now_ms)
+            if not _committed(log, given_up):
+                break
+            given_up += 1
+    if not given_up:
+        return []
+    gone = log.segments[:given_up]
+    advance_start(log, log.segments[given_up].base_offset, now_ms)
+    return gone
+
+
+def _expired(log: Log, segment: Segment, now_ms: int) -> bool:
+    # Records without timestamps never expire by age: there is no file time to fall back on that survives a copy.
+    timestamp = segment.load_max_timestamp()
+    return segment.size > 0 and timestamp >= 0 and now_ms - timestamp > log.settings.retention_ms
+
+
+def _committed(log: Log, number: int) -> bool:
+    return number + 1 < len(log.segments) and log.segments[number + 1].base_offset <= log.high_watermark
+
+
+def advance_start(log: Log, offset: int, now_ms: int = 0) -> None:
+    """The log now begins at `offset`; segments wholly below it are given up."""
+    if offset <= log.start_offset:
+        return
+    log.start_offset = offset
+    while len(log.segments) > 1 and log.segments[1].base_offset <= offset:
+        segment = log.segments.pop(0)
+        log.forget_segment(segment)
+        log.doomed.append(Doomed(segment, now_ms))
+    log.forget_epochs_before(offset)
+
+
+def schedule(doomed: list[Doomed], now_ms: int, delay_ms: int) -> int:
+    for item in doomed:
+        if item.renamed and not item.due and now_ms - item.given_up_ms >= delay_ms:
+            item.due = True
+            item.begun = None
+    return sum(item.due for item in doomed)
+
+
+def enter(ticket: SyncTicket, doomed: list[Doomed]) -> None:
+    """Put the next step of each given-up segment into a ticket."""
+    for item in doomed:
+        item.begun = ticket
+        if item.due:
+            ticket.removed += [item.segment.path(suffix) + ".deleted" for suffix in SEGMENT_SUFFIXES]
+        elif not item.renamed:
+            path = item.segment.path(".log")
+            ticket.renamed.append((path, path + ".deleted"))
+            # Rebuilt when needed, so they need no delay and no order.
+            ticket.removed += [item.segment.path(suffix) for suffix in SEGMENT_SUFFIXES[1:]]
+
+
+def leave(doomed: list[Doomed], ticket: SyncTicket) -> None:
+    doomed[:] = [item for item in doomed if not (item.begun is ticket and item.due)]
+    for item in doomed:
+        if item.begun is ticket:
+            item.renamed = True
+
+
+def truncate(log: Log, offset: int, now_ms: int) -> None:
+    """Cut the log's files so that it ends at the batch that holds `offset`, and load what is left."""
+    if offset >= log.end_offset:
+        return
+    if offset < log.start_offset:
+        raise OffsetOutOfRange(f"{offset} is below the start {log.start_offset}")
+    disk, directory = log.disk, log.directory
+    segment, position = log.locate(offset)
+    found = segment.find(offset)
+    end_offset = min(offset, found[1]) if found else offset
+    # Snapshots vouch for what lies below them, so those above the cut go first, then segments, then the tail.
+    for name in disk.list(directory):
+        vouched = snapshot_offset(name)
+        if vouched is not None and vouched > end_offset:
+            disk.remove(f"{directory}/{name}")
+    disk.sync_directory(directory)
+    while log.segments[-1] is not segment:
+        gone = log.segments.pop()
+        for suffix in SEGMENT_SUFFIXES:
+            disk.remove(gone.path(suffix))
+    disk.sync_directory(directory)
+    segment.file.truncate(position)
+    segment.file.sync()
+    log.reload(min(log.recovery_point, end_offset), now_ms)

@@ -1,0 +1,245 @@
+"""One segment: a file of batches and its two indexes.
+
+A segment knows its place and its bytes, not the log around it. Its file is opened and its indexes are loaded on first
+use, so that a log of a thousand segments costs a thousand small objects until somebody reads.
+"""
+
+from collections.abc import Iterator
+
+from skidway.errors import StorageError
+from skidway.limits import INT64_MAX
+from skidway.log.index import OffsetIndex, TimeIndex
+from skidway.ports import Disk, File
+from skidway.records.batch import HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
+
+NEVER = INT64_MAX
+_LOOK_BYTES = 8192
+_REBUILD_INTERVAL_BYTES = 4096
+
+# Position, base offset, last offset, size, largest timestamp, leader epoch.
+Batch = tuple[int, int, int, int, int, int]
+
+
+def segment_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    __slots__ = (
+        "_file",
+        "_index",
+        "_times",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "disk",
+        "first_timestamp",
+        "index_due",
+        "index_saved",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "roll_after_ms",
+        "roll_after_timestamp",
+        "size",
+        "synced_size",
+    )
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, size: int, created_ms: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.synced_size = size
+        self.created_ms = created_ms
+        self.first_timestamp = -1
+        self.max_timestamp = -1
+        self.max_timestamp_offset = -1
+        # A batch that begins after this position gets an index entry.
+        self.index_due = 0
+        # Whether the index files hold everything; a closed segment's indexes may then be dropped from memory.
+        self.index_saved = True
+        self.roll_after_ms = NEVER
+        self.roll_after_timestamp = NEVER
+        self._file: File | None = None
+        self._index: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+
+    def path(self, suffix: str) -> str:
+        return f"{self.directory}/{segment_name(self.base_offset, suffix)}"
+
+    @property
+    def file(self) -> File:
+        file = self._file
+        if file is None:
+            file = self._file = self.disk.open(self.path(".log"))
+        return file
+
+    @property
+    def index(self) -> OffsetIndex:
+        if self._index is None:
+            self._load()
+            assert self._index is not None
+        return self._index
+
+    @property
+    def times(self) -> TimeIndex:
+        if self._times is None:
+            self._load()
+            assert self._times is not None
+        return self._times
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._index is not None or self._file is not None
+
+    def create_file(self, interval: int) -> None:
+        self._file = self.disk.open(self.path(".log"), create=True)
+        self.begin_indexes(interval)
+
+    def begin_indexes(self, interval: int) -> None:
+        self._index = OffsetIndex()
+        self._times = TimeIndex()
+        self.index_due = interval
+        self.max_timestamp = self.max_timestamp_offset = -1
+
+    def unload(self) -> None:
+        """Let go of the descriptor and the indexes. Slices that are still being sent keep the file open."""
+        self._file = None
+        if self.index_saved:
+            self._index = None
+            self._times = None
+
+    def read_index_files(self) -> bool:
+        """Load the indexes as they are on disk. False when they are missing or cannot belong to this segment."""
+        try:
+            index = OffsetIndex.from_bytes(self.disk.read(self.path(".index")))
+            times = TimeIndex.from_bytes(self.disk.read(self.path(".timeindex")))
+        except FileNotFoundError:
+            return False
+        if not index.sane(self.size) or not times.sane():
+            return False
+        self._index = index
+        self._times = times
+        return True
+
+    def note_index_ends(self, interval: int) -> None:
+        """Continue where the loaded indexes stop."""
+        if self.index.positions:
+            self.index_due = self.index.positions[-1] + interval
+        else:
+            self.index_due = interval
+        if self.times.timestamps:
+            self.max_timestamp = self.times.timestamps[-1]
+            self.max_timestamp_offset = self.base_offset + self.times.offsets[-1]
+
+    def _load(self) -> None:
+        if not self.read_index_files():
+            self.rebuild_indexes(_REBUILD_INTERVAL_BYTES)
+        elif self.max_timestamp < 0:
+            self.note_index_ends(_REBUILD_INTERVAL_BYTES)
+
+    def load_max_timestamp(self) -> int:
+        """The largest timestamp; a closed segment has it in the last entry of its time index."""
+        if self.max_timestamp < 0 and self.size:
+            self._load()
+        return self.max_timestamp
+
+    def rebuild_indexes(self, interval: int) -> None:
+        """From the batches. Only for bytes that were proven before: checksums are not looked at."""
+        self.begin_indexes(interval)
+        for position, _, last_offset, _, timestamp, _ in self.batches(0, self.size):
+            self.note_batch(position, last_offset, timestamp, interval)
+        self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        self.index_saved = False
+
+    def note_batch(self, position: int, last_offset: int, timestamp: int, interval: int) -> None:
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.max_timestamp_offset = last_offset
+        if position > self.index_due:
+            self.index.append(last_offset - self.base_offset, position)
+            self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+            self.index_due = position + interval
+
+    def index_bytes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Copies to be written to the index files, the time index closed by the largest timestamp."""
+        times = self.times.copy()
+        times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        return self.index.copy(), times
+
+    def cut(self, size: int, end_offset: int, interval: int) -> None:
+        """Forget what lies at or after `size`; the file itself is cut by the caller."""
+        self.index.cut(self.index.entries_before_position(size))
+        self.times.cut(self.times.entries_below(end_offset - self.base_offset))
+        self.size = size
+        self.synced_size = min(self.synced_size, size)
+        self.index_saved = False
+        self.max_timestamp = self.max_timestamp_offset = -1
+        self.note_index_ends(interval)
+        # The largest timestamp may lie behind the last entry that is left.
+        start = self.index.positions[-1] if self.index.positions else 0
+        for _, _, last_offset, _, timestamp, _ in self.batches(start, size):
+            if timestamp > self.max_timestamp:
+                self.max_timestamp = timestamp
+                self.max_timestamp_offset = last_offset
+
+    def batches(self, position: int, end: int) -> Iterator[Batch]:
+        """The batches from `position` on, by their headers. Only for bytes that were proven before."""
+        file = self.file
+        unpack = HEADER.unpack_from
+        chunk = b""
+        chunk_position = position
+        while position < end:
+            at = position - chunk_position
+            if at + HEADER_BYTES > len(chunk):
+                chunk = file.read_at(position, min(_LOOK_BYTES, end - position))
+                chunk_position, at = position, 0
+                if len(chunk) < HEADER_BYTES:
+                    raise StorageError(f"{self.path('.log')} ends inside a batch at {position}")
+            fields = unpack(chunk, at)
+            size = fields[1] + PREFIX_BYTES
+            if size < HEADER_BYTES or fields[3] != MAGIC:
+                raise StorageError(f"{self.path('.log')} has no batch at {position}")
+            yield position, fields[0], fields[0] + fields[6], size, fields[8], fields[2]
+            position += size
+
+    def find(self, offset: int) -> Batch | None:
+        """The first batch that ends at or after `offset`; None when the segment has none."""
+        index = self.index
+        relative = offset - self.base_offset
+        entry = index.entries_below(relative + 1)
+        if entry < len(index):
+            # Readers go on where the last reply was cut, and replies are cut at indexed batches:
+            # the next entry's own batch holds the offset more often than not.
+            batch = next(self.batches(index.positions[entry], self.size))
+            if batch[2] != index.offsets[entry] + self.base_offset:
+                return self._find_without_index(offset)
+            if batch[1] <= offset:
+                return batch
+        position = index.positions[entry - 1] if entry else 0
+        for batch in self.batches(position, self.size):
+            if entry and batch[0] == position and batch[2] != index.offsets[entry - 1] + self.base_offset:
+                return self._find_without_index(offset)
+            if batch[2] >= offset:
+                return batch
+        return None
+
+    def _find_without_index(self, offset: int) -> Batch | None:
+        # An index file that lies (bit rot, foreign tools) is found out by the batch it points at.
+        self.rebuild_indexes(_REBUILD_INTERVAL_BYTES)
+        for batch in self.batches(0, self.size):
+            if batch[2] >= offset:
+                return batch
+        return None
+
+    def boundary(self, position: int, limit: int, *, at_least_one: bool) -> int:
+        """The end of a run of whole batches that begins at `position` and should not reach past `limit`."""
+        end = self.index.last_position_upto(limit)
+        if end > position:
+            return end
+        end = position
+        for _, _, _, size, _, _ in self.batches(position, self.size):
+            if end + size > limit:
+                return position + size if at_least_one and end == position else end
+            end += size
+        return end

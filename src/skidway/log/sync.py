@@ -1,0 +1,94 @@
+"""Work on a disk that may take long, packed so that a worker thread can do it without touching a log.
+
+A ticket is begun and finished on the thread that owns the log and run on any other. Its steps are in the order that
+makes each of them true: bytes and names first, then the files that vouch for them, the producer snapshot last.
+"""
+
+from skidway.log.index import OffsetIndex, TimeIndex
+from skidway.log.segment import Segment
+from skidway.ports import Disk, File
+
+
+class SyncTicket:
+    """Everything below `offset` is durable once `run` returned. An OSError from it is final, unless `synced` is set."""
+
+    __slots__ = (
+        "directories",
+        "directory",
+        "disk",
+        "epochs",
+        "files",
+        "generation",
+        "indexes",
+        "is_checkpoint",
+        "names",
+        "offset",
+        "removed",
+        "renamed",
+        "segments",
+        "snapshot",
+        "snapshots_kept_from",
+        "synced",
+    )
+
+    def __init__(self, disk: Disk, directory: str, offset: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.offset = offset
+        self.generation = 0
+        self.names = 0
+        self.segments: list[tuple[Segment, int]] = []
+        self.files: list[File] = []
+        self.directories: list[str] = []
+        self.renamed: list[tuple[str, str]] = []
+        self.removed: list[str] = []
+        self.is_checkpoint = False
+        self.indexes: list[tuple[Segment, OffsetIndex, TimeIndex]] = []
+        self.epochs: bytes | None = None
+        self.snapshot = b""
+        self.snapshots_kept_from = 0
+        self.synced = False
+        """The promise is kept; what may still fail is housekeeping, which can be tried again."""
+
+    @property
+    def maintenance(self) -> bool:
+        """Nobody waits for it: a thread of its own runs it."""
+        return self.is_checkpoint
+
+    def run(self) -> None:
+        for file in self.files:
+            file.sync()
+        for directory in self.directories:
+            self.disk.sync_directory(directory)
+        self.synced = True
+        for source, target in self.renamed:
+            # Oldest first and each one durable before the next: a crash leaves no hole between segments.
+            if self.disk.exists(source):  # unless an earlier try came that far
+                self.disk.rename(source, target)
+                self.disk.sync_directory(self.directory)
+        for path in self.removed:
+            self.disk.remove(path)
+        if self.is_checkpoint:
+            self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
+        for segment, index, times in self.indexes:
+            self.disk.write_atomic(segment.path(".index"), index.to_bytes())
+            self.disk.write_atomic(segment.path(".timeindex"), times.to_bytes())
+        if self.epochs is not None:
+            self.disk.write_atomic(f"{self.directory}/leader-epoch-checkpoint", self.epochs)
+        # Its presence proves all of the above: recovery believes everything below its offset.
+        self.disk.write_atomic(snapshot_path(self.directory, self.offset), self.snapshot)
+        for name in self.disk.list(self.directory):
+            offset = snapshot_offset(name)
+            if offset is not None and offset < self.snapshots_kept_from:
+                self.disk.remove(f"{self.directory}/{name}")
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    return f"{directory}/{offset:020d}.snapshot"
+
+
+def snapshot_offset(name: str) -> int | None:
+    digits, _, suffix = name.partition(".")
+    return int(digits) if suffix == "snapshot" and digits.isdecimal() else None
