@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bench import machine
+from bench import floor, machine
 from bench.frames import BenchError
 from bench.load import nearest_rank
 from bench.subject import Subject, Unavailable, resident_mb
@@ -59,8 +59,11 @@ def limits(seconds: float) -> dict[str, Figures]:
         ("receive128", machine.receive_limit, 128 * KB),
         ("send1", machine.send_limit, MB),
         ("send50", machine.send_limit, 50 * MB),
+        ("serve1", floor.serve_limit, MB),
+        ("serve50", floor.serve_limit, 50 * MB),
     ):
-        machine.warm()
+        if load.startswith("receive"):
+            machine.warm()
         limit = measure(size, seconds)
         found[load] = {"mb": limit.mb_per_s, "cpu_gb": limit.cpu_s_per_gb}
     taken = sorted(machine.sync_latencies(seconds * 1.5))
