@@ -47,6 +47,9 @@ class Bar:
         ratio = value / self.scale if not self.against else value / other
         good = ratio >= bound if self.at_least is not None else ratio <= bound
         found = f"{ratio:.3g}{self.unit}" if not self.against else f"{ratio:.2f}×  ({value:.4g} to {other:.4g})"
+        cores = outcome.get("skidway", self.load, "cores")
+        if not good and self.at_least is not None and cores is not None and cores < 0.9:
+            found += f", on {cores:.2f} cores"  # the broker was not the limit: a client or a neighbour was
         return Judged(self.bar, wanted, found, "pass" if good else "MISS")
 
     def peer(self) -> str:
