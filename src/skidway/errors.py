@@ -312,3 +312,7 @@ class FetchSessionTopicIdError(ProtocolError):
 
 class ThrottlingQuotaExceeded(ProtocolError):
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+class BrokerIdNotRegistered(ProtocolError):
+    code = ErrorCode.BROKER_ID_NOT_REGISTERED

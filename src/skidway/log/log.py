@@ -429,6 +429,17 @@ class Log:
                 # A segment may have grown since its indexes were copied.
                 segment.index_saved = segment is not self._active and segment.size == size
 
+    def finish_without_housekeeping(self, ticket: SyncTicket) -> None:
+        """The ticket synced, then failed (a full disk, say): what it should have saved or removed waits for another."""
+        assert ticket.synced
+        for item in self.doomed:
+            if item.begun is ticket:
+                item.begun = None
+        if ticket.is_checkpoint:
+            ticket.is_checkpoint = self._checkpointing = False
+            self._epochs_changed = True
+        self.finish_sync(ticket)
+
     @property
     def checkpoint_due(self) -> bool:
         return self.bytes_since_checkpoint >= self._settings.checkpoint_bytes

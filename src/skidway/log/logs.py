@@ -30,6 +30,7 @@ from skidway.ports import Disk, File
 Job = Callable[[], None]
 _NAME_MAX = 255
 _DELETED = "-delete"
+_STRAY = "-stray"
 
 
 def directory_name(topic: str, partition: int) -> str:
@@ -64,6 +65,7 @@ class FilesTicket:
     """Small files to replace and directories to remove: run on any thread, in order."""
 
     __slots__ = ("disk", "files", "trees")
+    maintenance = True
 
     def __init__(self, disk: Disk, files: list[tuple[str, bytes]], trees: list[str]) -> None:
         self.disk = disk
@@ -168,6 +170,11 @@ class Logs:
         self._opened[key] = log
         return log
 
+    def load_or_create(self, topic: str, partition: int, topic_id: bytes, settings: LogSettings, now_ms: int) -> Log:
+        if (topic, partition) in self.found:
+            return self.load(topic, partition, settings, now_ms, topic_id)
+        return self.create(topic, partition, topic_id, settings, now_ms)
+
     def _write_topic_id(self, directory: str, topic_id: bytes) -> File:
         file = self.disk.open(f"{directory}/{PARTITION_METADATA}", create=True)
         file.truncate(0)
@@ -209,25 +216,30 @@ class Logs:
         """Take a partition out of service; its files go after `file_delete_delay_ms` (see `begin_save`)."""
         log = self._opened.pop((topic, partition))
         log.close(clean=False)
-        self._rename_deleted(topic, partition, now_ms + log.settings.file_delete_delay_ms)
+        self._deleted.append((now_ms + log.settings.file_delete_delay_ms, self._rename(topic, partition, _DELETED)))
 
     def discard(self, topic: str, partition: int, now_ms: int) -> None:
         """Take a partition out that was found on disk and belongs to nothing."""
         del self.found[topic, partition]
-        self._rename_deleted(topic, partition, now_ms)
+        self._deleted.append((now_ms, self._rename(topic, partition, _DELETED)))
 
-    def _rename_deleted(self, topic: str, partition: int, due_ms: int) -> None:
+    def set_aside(self, topic: str, partition: int) -> str:
+        """Take a partition out that was found on disk and that no topic knows, but keep its data; returns its name."""
+        del self.found[topic, partition]
+        return self._rename(topic, partition, _STRAY)
+
+    def _rename(self, topic: str, partition: int, ending: str) -> str:
         directory = directory_name(topic, partition)
         mark = (self._read_topic_id(directory) or bytes(16)).hex()
         number = 0
         while True:
-            suffix = f"-{partition}.{mark[:-4]}{int(mark[-4:], 16) ^ number:04x}{_DELETED}"
+            suffix = f"-{partition}.{mark[:-4]}{int(mark[-4:], 16) ^ number:04x}{ending}"
             target = topic[: _NAME_MAX - len(suffix)] + suffix
             if not self.disk.exists(target):
                 break
             number += 1
         self.disk.rename(directory, target)
-        self._deleted.append((due_ms, target))
+        return target
 
     def begin_save(self, now_ms: int) -> FilesTicket | None:
         """The offset checkpoints, and deleted partitions whose time has come. One at a time."""

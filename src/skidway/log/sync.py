@@ -10,7 +10,7 @@ from skidway.ports import Disk, File
 
 
 class SyncTicket:
-    """Everything below `offset` is durable once `run` returned. An OSError from it is final for the log."""
+    """Everything below `offset` is durable once `run` returned. An OSError from it is final, unless `synced` is set."""
 
     __slots__ = (
         "directories",
@@ -29,6 +29,7 @@ class SyncTicket:
         "snapshot",
         "snapshots_kept_from",
         "start_offset",
+        "synced",
     )
 
     def __init__(self, disk: Disk, directory: str, offset: int) -> None:
@@ -48,18 +49,27 @@ class SyncTicket:
         self.snapshot = b""
         self.snapshots_kept_from = 0
         self.start_offset = 0
+        self.synced = False
+        """The promise is kept; what may still fail is housekeeping, which can be tried again."""
+
+    @property
+    def maintenance(self) -> bool:
+        """Nobody waits for it: a thread of its own runs it."""
+        return self.is_checkpoint
 
     def run(self) -> None:
         for file in self.files:
             file.sync()
         for directory in self.directories:
             self.disk.sync_directory(directory)
+        self.synced = True
         if self.is_checkpoint:
             self._write_checkpoint()
         for source, target in self.renamed:
             # Oldest first and each one durable before the next: a crash leaves no hole between segments.
-            self.disk.rename(source, target)
-            self.disk.sync_directory(self.directory)
+            if self.disk.exists(source):  # unless an earlier try came that far
+                self.disk.rename(source, target)
+                self.disk.sync_directory(self.directory)
         for path in self.removed:
             self.disk.remove(path)
 

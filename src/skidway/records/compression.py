@@ -70,7 +70,7 @@ def decompress(codec: int, data: Buffer, bytes_max: int) -> bytes | bytearray:
     match codec:
         case Codec.NONE:
             if len(data) > bytes_max:
-                raise _too_large(bytes_max)
+                raise _too_large()
             return bytes(data)
         case Codec.GZIP:
             return _decompress_gzip(data, bytes_max)
@@ -83,8 +83,8 @@ def decompress(codec: int, data: Buffer, bytes_max: int) -> bytes | bytearray:
     raise CorruptMessage(f"there is no codec {codec}")
 
 
-def _too_large(bytes_max: int) -> CorruptMessage:
-    return CorruptMessage(f"the batch unpacks to more than {bytes_max} bytes")
+def _too_large() -> CorruptMessage:
+    return CorruptMessage("the batch unpacks to more than it may")
 
 
 def _compress_xerial(data: Buffer) -> bytearray:
@@ -143,7 +143,7 @@ def _decompress_snappy_block(block: memoryview, bytes_max: int) -> bytes:
         raise CorruptMessage("a snappy block without a length")
     # The library makes room for the declared length before it looks at the rest.
     if declared > bytes_max:
-        raise _too_large(bytes_max)
+        raise _too_large()
     if declared > len(block) * SNAPPY_RATIO_MAX:
         raise CorruptMessage(f"a snappy block of {len(block)} bytes cannot give {declared}")
     try:
@@ -175,7 +175,7 @@ def _decompress_gzip(data: Buffer, bytes_max: int) -> bytearray:
                 output += unpacker.decompress(piece, _OUTPUT_PIECE_BYTES)
                 piece = unpacker.unconsumed_tail
                 if len(output) > bytes_max:
-                    raise _too_large(bytes_max)
+                    raise _too_large()
             if unpacker.eof:
                 position -= len(unpacker.unused_data)
                 if position < len(view):
@@ -197,10 +197,10 @@ def _decompress_lz4(data: Buffer, bytes_max: int) -> bytearray:
             output += unpacker.decompress(piece, max_length=_OUTPUT_PIECE_BYTES)
             while not unpacker.eof and not unpacker.needs_input:
                 if len(output) > bytes_max:
-                    raise _too_large(bytes_max)
+                    raise _too_large()
                 output += unpacker.decompress(b"", max_length=_OUTPUT_PIECE_BYTES)
             if len(output) > bytes_max:
-                raise _too_large(bytes_max)
+                raise _too_large()
             if unpacker.eof:
                 position -= len(unpacker.unused_data or b"")
                 if position < len(view):
@@ -222,7 +222,7 @@ def _decompress_zstd(data: Buffer, bytes_max: int) -> bytearray:
             position += len(piece)
             output += unpacker.decompress(piece)
             if len(output) > bytes_max:
-                raise _too_large(bytes_max)
+                raise _too_large()
             if unpacker.eof:
                 position -= len(unpacker.unused_data)
                 if position < len(view):
@@ -236,5 +236,5 @@ def _finished(unpacker: _Unpacker, output: bytearray, bytes_max: int) -> bytearr
     if not unpacker.eof:
         raise CorruptMessage("the compressed bytes are cut short")
     if len(output) > bytes_max:
-        raise _too_large(bytes_max)
+        raise _too_large()
     return output

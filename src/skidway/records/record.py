@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from skidway.errors import CorruptMessage, InvalidRecord
+from skidway.limits import INT64_MAX
 from skidway.ports import Buffer
 from skidway.records.batch import (
     CONTROL_BIT,
@@ -57,7 +58,6 @@ class Outline(NamedTuple):
 def read_records(batch: Buffer, *, decompressed_bytes_max: int) -> Iterator[Record]:
     """The records of the batch that begins the buffer, one by one."""
     header, payload = open_batch(batch, decompressed_bytes_max=decompressed_bytes_max)
-    append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else None
     position = 0
     try:
         for _ in range(header.record_count):
@@ -69,8 +69,7 @@ def read_records(batch: Buffer, *, decompressed_bytes_max: int) -> Iterator[Reco
             headers, position = _read_headers(payload, position, end)
             if position != end:
                 raise InvalidRecord(f"a record ends at {position} and should end at {end}")
-            timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
-            yield Record(header.base_offset + offset_delta, timestamp, key, value, headers)
+            yield Record(*_place(header, offset_delta, timestamp_delta), key, value, headers)
     except IndexError:
         raise InvalidRecord("the records end in the middle of one") from None
     if position != len(payload):
@@ -84,7 +83,6 @@ def read_outlines(batch: Buffer, *, decompressed_bytes_max: int) -> Iterator[Out
 
 def outline_records(header: BatchHeader, payload: bytes | bytearray) -> Iterator[Outline]:
     """What `open_batch` gave, record by record; past its key a record is stepped over by its length."""
-    append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else None
     position = 0
     try:
         for _ in range(header.record_count):
@@ -94,8 +92,7 @@ def outline_records(header: BatchHeader, payload: bytes | bytearray) -> Iterator
             key_bytes, position = _read_varint(payload, position, 32)
             if key_bytes < -1 or key_bytes > end - position:
                 raise InvalidRecord(f"a key of {key_bytes} bytes where {end - position} are left in the record")
-            timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
-            yield Outline(header.base_offset + offset_delta, timestamp, key_bytes >= 0)
+            yield Outline(*_place(header, offset_delta, timestamp_delta), key_bytes >= 0)
             position = end
     except IndexError:
         raise InvalidRecord("the records end in the middle of one") from None
@@ -180,6 +177,18 @@ def _enter_record(payload: bytes | bytearray, position: int) -> tuple[int, int]:
     return position + 1, end
 
 
+def _place(header: BatchHeader, offset_delta: int, timestamp_delta: int) -> tuple[int, int]:
+    """The record's offset, within its batch, and its timestamp, within 64 bits: both go into replies and indexes."""
+    if not 0 <= offset_delta <= header.last_offset_delta:
+        raise InvalidRecord(f"offset {offset_delta} in a batch of offsets 0 to {header.last_offset_delta}")
+    if header.attributes & TIMESTAMP_TYPE_BIT:
+        return header.base_offset + offset_delta, header.max_timestamp
+    timestamp = header.base_timestamp + timestamp_delta
+    if not -INT64_MAX <= timestamp <= INT64_MAX:
+        raise InvalidRecord("a timestamp beyond 64 bits")
+    return header.base_offset + offset_delta, timestamp
+
+
 def _read_bytes(payload: bytes | bytearray, position: int, end: int) -> tuple[bytes | None, int]:
     length, position = _read_varint(payload, position, 32)
     if length == -1:
@@ -202,7 +211,7 @@ def _read_headers(payload: bytes | bytearray, position: int, end: int) -> tuple[
             raise InvalidRecord("a header without a name")
         value, position = _read_bytes(payload, position, end)
         headers.append((name.decode("utf-8", "surrogateescape"), value))
-    return headers, position
+    return tuple(headers), position
 
 
 def _read_varint(payload: bytes | bytearray, position: int, bits: int) -> tuple[int, int]:

@@ -133,7 +133,7 @@ def validate(
             and (attributes & ~TRANSACTIONAL_BIT != _ZSTD or produce_version < ZSTD_PRODUCE_VERSION)
         )
         or ((sequence | epoch) < 0 if producer >= 0 else attributes & TRANSACTIONAL_BIT)
-        or (count * RECORD_BYTES_MIN > size and not attributes & CODEC_MASK)
+        or (count * RECORD_BYTES_MIN > size - HEADER_BYTES and not attributes & CODEC_MASK)
         or count > rules.records_max
     ):
         _examine(batch, header, rules, produce_version)
@@ -158,6 +158,8 @@ def _no_whole_batch(batch: memoryview) -> ProtocolError:
 
 def _examine(batch: memoryview, header: BatchHeader, rules: TopicRules, produce_version: int) -> None:
     """Everything the header can be wrong about, one by one."""
+    if header.magic > MAGIC:
+        raise CorruptMessage(f"batches of magic {header.magic} are not known")
     if header.magic != MAGIC:
         raise InvalidRecord(f"only batches of format v2 can be produced, not of magic {header.magic}")
     if header.size < HEADER_BYTES:

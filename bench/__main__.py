@@ -1,0 +1,96 @@
+"""`python -m bench [--kafka] [--rounds N] [--only KEY …] [--no-record]`: measure, print, record.
+
+Without --kafka: Skidway beside the machine's limits, about two minutes. With it: Apache Kafka takes turns.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+
+from rich.console import Console
+
+from bench import report, suite
+from bench.broker import Skidway
+from bench.kafka import Kafka, jars
+from bench.load import engine
+from bench.subject import CACHE, ROOT, Subject, Unavailable
+from bench.workloads import workloads
+
+PICTURE = ROOT / "bench" / "results.png"
+LAST = CACHE / "bench" / "last.json"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka in turns with Skidway")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds-max", type=float, help="begin no round that would end later (220; 460 with Kafka)")
+    parser.add_argument("--only", nargs="*", default=[], metavar="KEY", help="only these loads (see --list)")
+    parser.add_argument("--list", action="store_true", help="print the loads and end")
+    parser.add_argument("--no-record", action="store_true", help="leave RESULTS.md and results.png as they are")
+    parser.add_argument("--again", action="store_true", help="print and record the last run again, measure nothing")
+    return parser.parse_args()
+
+
+def measure(options: argparse.Namespace, console: Console) -> suite.Outcome:
+    chosen = set(options.only)
+    if unknown := chosen - {load.key for load in workloads()}:
+        raise SystemExit(f"no such load: {', '.join(sorted(unknown))} (see --list)")
+    subjects: list[tuple[Subject, int]] = [(Skidway(), 0)]
+    notes = []
+    if options.kafka:
+        try:
+            jars()  # a download must not fall into the measurement
+            subjects.append((Kafka(), 1))
+        except Unavailable as reason:
+            notes.append(str(reason))
+    with console.status("starting") as status:
+        outcome = suite.run(
+            subjects,
+            rounds=options.rounds,
+            chosen=chosen,
+            seconds_max=options.seconds_max or (460.0 if options.kafka else 220.0),
+            say=lambda text: _say(console, status, text),
+        )
+    outcome.notes = notes + outcome.notes
+    LAST.parent.mkdir(parents=True, exist_ok=True)
+    LAST.write_text(json.dumps(dataclasses.asdict(outcome)))
+    return outcome
+
+
+def _say(console: Console, status: object, text: str) -> None:
+    """A moving line on a terminal; in a log only what begins a stretch of work or went wrong."""
+    if console.is_terminal and not text.startswith("FAILED"):
+        status.update(text)  # type: ignore[attr-defined]
+    elif not text.startswith("round") or "limits" in text or "FAILED" in text:
+        console.print(text)
+
+
+def main() -> int:
+    options = arguments()
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    if options.list:
+        for load in workloads():
+            console.print(f"{load.key:10} {load.title}")
+        return 0
+    console.print(f"load generator: {engine()}")
+    outcome = suite.Outcome(**json.loads(LAST.read_text())) if options.again else measure(options, console)
+    report.show(outcome, console)
+    measured = {"skidway", "kafka"} & set(outcome.figures)
+    if not measured:
+        console.print("nothing was measured")
+        return 1
+    if not options.no_record and not options.only:
+        report.append(outcome)
+        # Imported late: matplotlib takes a second.
+        from bench import plot
+
+        if "kafka" in measured or not PICTURE.exists():
+            plot.draw(outcome, report.described(), PICTURE)
+        console.print(f"recorded in {report.RESULTS.relative_to(ROOT)}")
+    return 1 if any(note.startswith("FAILED") for note in outcome.notes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""What Skidway has set itself to reach, each bar judged from the figures of one run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.suite import Outcome
+
+LIMIT_OF = {
+    "p100l": "receive128",
+    "p1kl": "receive128",
+    "p100s": "receive16",
+    "p1ks": "receive16",
+    "f1": "serve1",
+    "f50": "serve50",
+    "latsync": "sync",
+}
+
+
+@dataclass(slots=True)
+class Judged:
+    bar: str
+    wanted: str
+    found: str
+    verdict: str  # "pass", "MISS" or "not measured"
+
+
+@dataclass(slots=True)
+class Bar:
+    bar: str
+    load: str
+    figure: str
+    at_least: float | None = None
+    at_most: float | None = None
+    against: tuple[str, str] | None = None  # subject and load of the denominator; None for an absolute bar
+    unit: str = ""
+    scale: float = 1.0
+
+    def judge(self, outcome: Outcome) -> Judged:
+        bound = self.at_least if self.at_least is not None else self.at_most
+        assert bound is not None
+        sign = "≥" if self.at_least is not None else "≤"
+        value = outcome.get("skidway", self.load, self.figure)
+        other = outcome.get(*self.against, self.figure) if self.against else 1.0
+        wanted = f"{sign} {bound:g}{self.unit}" if not self.against else f"{sign} {bound:g}× {self.peer()}"
+        if value is None or not other:
+            return Judged(self.bar, wanted, "", "not measured")
+        ratio = value / self.scale if not self.against else value / other
+        good = ratio >= bound if self.at_least is not None else ratio <= bound
+        found = f"{ratio:.3g}{self.unit}" if not self.against else f"{ratio:.2f}×  ({value:.4g} to {other:.4g})"
+        cores = outcome.get("skidway", self.load, "cores")
+        if not good and self.at_least is not None and cores is not None and cores < 0.9:
+            found += f", on {cores:.2f} cores"  # the broker was not the limit: a client or a neighbour was
+        return Judged(self.bar, wanted, found, "pass" if good else "MISS")
+
+    def peer(self) -> str:
+        assert self.against is not None
+        return "Kafka" if self.against[0] == "kafka" else "the machine's limit"
+
+
+def bars() -> list[Bar]:
+    cpu_loads = {"p100l": "100 B × 128 KB", "p1kl": "1 KB × 128 KB", "p100s": "100 B × 16 KB", "p1ks": "1 KB × 16 KB"}
+    limit: Callable[[str], tuple[str, str]] = lambda load: ("machine", LIMIT_OF[load])  # noqa: E731
+    kafka: Callable[[str], tuple[str, str]] = lambda load: ("kafka", load)  # noqa: E731
+    found = [
+        Bar("librdkafka, 100 B × 128 KB, acks=1", "rd100", "msgs", at_least=1, unit=" M msg/s", scale=1e6),
+        Bar("librdkafka, 100 B × 128 KB, acks=1", "rd100", "msgs", at_least=1.5, against=kafka("rd100")),
+        Bar("prepared frames, 100 B × 128 KB", "p100l", "msgs", at_least=5, unit=" M msg/s", scale=1e6),
+        Bar("prepared frames, 1 KB × 16 KB", "p1ks", "mb", at_least=2, against=kafka("p1ks")),
+        Bar("librdkafka, 1 KB × 16 KB", "rd1k", "mb", at_least=2, against=kafka("rd1k")),
+    ]
+    for load, title in cpu_loads.items():
+        found.append(Bar(f"CPU per GB produced, {title}", load, "cpu_gb", at_most=2, against=limit(load)))
+        found.append(Bar(f"CPU per GB produced, {title}", load, "cpu_gb", at_most=0.5, against=kafka(load)))
+    for load, title, stream in (("f1", "1 MB", "send1"), ("f50", "50 MB", "send50")):
+        cpu = f"CPU per GB fetched, {title} a reply"
+        found.append(Bar(f"fetch, {title} a reply", load, "mb", at_least=1, against=kafka(load)))
+        found.append(Bar(f"{cpu}: same requests", load, "cpu_gb", at_most=1.5, against=limit(load)))
+        found.append(Bar(f"{cpu}: one endless stream", load, "cpu_gb", at_most=1.5, against=("machine", stream)))
+    found += [
+        Bar("p99 at 5,000 msg/s, acks=all, flush=os", "latall", "p99", at_most=1, against=kafka("latall")),
+        Bar("p99 at 5,000 msg/s, acks=all, flush=sync", "latsync", "p99", at_most=2, against=limit("latsync")),
+        Bar("tiny pipelined requests", "tiny", "requests", at_least=60, unit=" k/s", scale=1e3),
+        Bar("start-up", "startup", "s", at_most=0.5, unit=" s"),
+        Bar("start-up", "startup", "s", at_most=0.1, against=kafka("startup")),
+        Bar("resident after 1 GB in and out", "memory", "rss", at_most=60, unit=" MB"),
+    ]
+    return found
+
+
+def judge(outcome: Outcome) -> list[Judged]:
+    return [bar.judge(outcome) for bar in bars()]

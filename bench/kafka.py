@@ -1,0 +1,153 @@
+"""Apache Kafka as a peer: the jars from Maven Central, one KRaft node on loopback, gone afterwards.
+
+    with Kafka() as kafka:
+        print(kafka.bootstrap)
+
+or `python -m bench.kafka serve`, which prints the address and serves until it is interrupted.
+Needs `java` (17 or newer) and, the first time, `mvn`; raises Unavailable with the reason where they are missing.
+The heap is what kafka-server-start.sh gives (1 GB), the JVM flags are its own, and so are the thread counts.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from bench.subject import CACHE, Subject, Unavailable, free_port
+
+VERSION = os.environ.get("BENCH_KAFKA_VERSION", "4.3.1")
+CLUSTER_ID = "c2tpZHdheS1iZW5jaDEyMw"
+JVM = [
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+]
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>bench</groupId><artifactId>kafka</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+"""
+
+
+def jars() -> Path:
+    """The folder with Kafka's jars, fetched once into .cache/kafka."""
+    folder = CACHE / "kafka" / VERSION
+    if folder.is_dir():
+        return folder
+    if shutil.which("mvn") is None:
+        raise Unavailable("Apache Kafka skipped: `mvn` (Maven) is not installed, so its jars cannot be fetched")
+    work = CACHE / "kafka" / f"fetch-{os.getpid()}"
+    work.mkdir(parents=True, exist_ok=True)
+    try:
+        (work / "pom.xml").write_text(POM.format(version=VERSION))
+        command = ["mvn", "-q", "-B", "dependency:copy-dependencies"]
+        command += ["-DincludeScope=runtime", f"-DoutputDirectory={work / 'lib'}"]
+        result = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=600)
+        if result.returncode != 0 or not list((work / "lib").glob("kafka_*.jar")):
+            said = (result.stdout + result.stderr).strip()[-500:]
+            raise Unavailable(f"Apache Kafka {VERSION} skipped: Maven could not fetch it: {said}")
+        try:
+            (work / "lib").rename(folder)
+        except OSError:
+            # Another run may have finished the same download in the meantime.
+            if not folder.is_dir():
+                raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return folder
+
+
+class Kafka(Subject):
+    """A single node, broker and controller in one, with Kafka's own defaults unless `overrides` says otherwise."""
+
+    name = "kafka"
+
+    def __init__(self, overrides: dict[str, str] | None = None, *, heap: str = "1G") -> None:
+        super().__init__()
+        self.overrides = overrides or {}
+        self.jvm = [f"-Xm{flag[3]}{heap}" if flag.startswith("-Xm") else flag for flag in JVM]
+
+    def topic_configs(self, flush: str) -> dict[str, str]:
+        """Kafka leaves flushing to the system unless told to flush after every append."""
+        return {"flush.messages": "1"} if flush == "sync" else {}
+
+    def properties(self, folder: Path) -> dict[str, str]:
+        port, controller = free_port(), free_port()
+        self.bootstrap = f"127.0.0.1:{port}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": str(folder / "data"),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self.overrides,
+        }
+
+    def launch(self, folder: Path) -> subprocess.Popen[bytes]:
+        java = shutil.which("java")
+        if java is None:
+            raise Unavailable("Apache Kafka skipped: `java` is not installed")
+        classes = f"{jars()}/*"
+        settings = folder / "server.properties"
+        settings.write_text("".join(f"{key}={value}\n" for key, value in self.properties(folder).items()))
+        storage = [java, "-Xmx256M", "-cp", classes, "kafka.tools.StorageTool"]
+        storage += ["format", "--cluster-id", CLUSTER_ID, "--config", str(settings)]
+        formatted = subprocess.run(storage, capture_output=True, text=True, timeout=120)
+        if formatted.returncode != 0:
+            raise Unavailable(f"Apache Kafka skipped: formatting failed: {formatted.stderr.strip()[-500:]}")
+        with (folder / "output.log").open("wb") as log:
+            command = [java, *self.jvm, f"-Dkafka.logs.dir={folder}", "-cp", classes, "kafka.Kafka", str(settings)]
+            # Its own session: an interrupt at the terminal must reach it through stop(), once.
+            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["fetch"]:
+        print(jars())
+        return 0
+    if arguments[:1] != ["serve"]:
+        print(
+            "usage: python -m bench.kafka serve [key=value …]   (a node on a free port, until interrupted)\n"
+            "       python -m bench.kafka fetch                 (only the jars)",
+            file=sys.stderr,
+        )
+        return 2
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    with Kafka(dict(pair.split("=", 1) for pair in arguments[1:])) as kafka:
+        print(f"kafka {VERSION} ready on {kafka.bootstrap} pid {kafka.pid} after {kafka.startup_s:.1f} s", flush=True)
+        stopped.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Unavailable as reason:
+        print(reason, file=sys.stderr)
+        sys.exit(3)

@@ -1,0 +1,1 @@
+"""One node, composed from the machines below it; no sockets, no event loop."""

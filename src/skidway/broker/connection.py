@@ -1,0 +1,151 @@
+"""One client connection: whole frames in, replies out in the order of their requests.
+
+The shell hands over what it received and sends what it finds in `outbox`. Requests of one connection are handled
+as they come, also while an earlier one still waits (a long poll, a sync); only their replies keep the order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from skidway.broker.call import Call, Part
+from skidway.errors import InvalidRequest
+from skidway.ports import FileSlice
+from skidway.wire.headers import read_request_header
+
+if TYPE_CHECKING:
+    from skidway.broker.node import Node
+
+FRAME_LENGTH = struct.Struct(">i")
+FRAME_LENGTH_BYTES = 4
+HEADER_BYTES_MIN = 8
+PASS_BYTES_MAX = 1 << 20
+"""Replies of one pass, in memory: small requests with large replies must not fill memory before anything is sent."""
+
+
+class Hangup(Exception):
+    """This peer must be dropped, after what is in its outbox has been sent."""
+
+
+def _nothing_to_do() -> None:
+    pass
+
+
+class Connection:
+    __slots__ = (
+        "gone",
+        "needed",
+        "node",
+        "on_ready",
+        "outbox",
+        "pass_bytes",
+        "paused",
+        "peer",
+        "pending",
+        "receiving",
+        "waiting_bytes",
+    )
+
+    def __init__(self, node: Node, peer: str) -> None:
+        self.node = node
+        self.peer = peer
+        self.outbox: list[Part] = []
+        self.pending: deque[Call] = deque()
+        self.on_ready: Callable[[], None] = _nothing_to_do
+        self.needed = 0
+        self.pass_bytes = 0
+        self.paused = False
+        self.gone = False
+        self.receiving = False
+        self.waiting_bytes = 0
+
+    def receive(self, data: memoryview, now_ms: int) -> int:
+        """Handle every whole frame in `data`; returns how many bytes are done with.
+
+        `needed` then tells the full size of the frame that is not whole yet, or 0 if that is not known.
+        `paused` tells that too much waits for an answer: offer the rest again after `on_ready`.
+        """
+        position, end = 0, len(data)
+        frame_bytes_max = self.node.limits.frame_bytes_max
+        self.needed = self.pass_bytes = 0
+        self.paused = False
+        self.receiving = True
+        try:
+            while end - position >= FRAME_LENGTH_BYTES:
+                (length,) = FRAME_LENGTH.unpack_from(data, position)
+                if length < HEADER_BYTES_MIN or length > frame_bytes_max:
+                    raise Hangup(f"a frame of {length} bytes; {HEADER_BYTES_MIN} to {frame_bytes_max} are served")
+                frame_end = position + FRAME_LENGTH_BYTES + length
+                if frame_end > end:
+                    self.needed = FRAME_LENGTH_BYTES + length
+                    break
+                if self.pass_bytes > PASS_BYTES_MAX or (self.pending and self._is_full()):
+                    self.paused = True
+                    break
+                self._handle(data[position + FRAME_LENGTH_BYTES : frame_end], now_ms)
+                position = frame_end
+        finally:
+            self.receiving = False
+        return position
+
+    def on_reply(self, call: Call) -> None:
+        """A call that had to wait has its reply."""
+        assert call.parts is not None
+        self.waiting_bytes += _bytes_in_memory(call.parts)
+        if not self.pending or self.pending[0] is not call:
+            return
+        self._release()
+        if not self.receiving:
+            self.on_ready()
+
+    def closed(self) -> None:
+        """The peer is gone: whatever still waits for it is given up."""
+        self.gone = True
+        for call in self.pending:
+            if call.parts is None and call.on_gone is not None:
+                call.on_gone()
+        self.pending.clear()
+        self.outbox.clear()
+
+    def _handle(self, frame: memoryview, now_ms: int) -> None:
+        try:
+            key, version, correlation_id, client_id, position = read_request_header(frame)
+            route = self.node.routes[key, version]
+            request, _ = route.decode(frame, position)
+        except KeyError:
+            raise Hangup(f"API {key} version {version} is not served") from None
+        except InvalidRequest as error:
+            raise Hangup(f"a request that cannot be read: {error}") from error
+        call = Call(self, route, correlation_id, client_id, now_ms)
+        response = route.handle(self.node, call, request)
+        if response is not None:
+            if not self.pending:
+                parts = route.reply(correlation_id, response)
+                self.pass_bytes += len(parts[0])
+                self.outbox += parts
+                return
+            call.parts = route.reply(correlation_id, response)
+            self.waiting_bytes += _bytes_in_memory(call.parts)
+            self.pending.append(call)
+        elif not call.silent:
+            self.pending.append(call)
+            self._release()
+
+    def _is_full(self) -> bool:
+        limits = self.node.limits
+        return len(self.pending) >= limits.inflight_requests_max or self.waiting_bytes >= limits.reply_bytes_max
+
+    def _release(self) -> None:
+        """Move the replies that nothing older holds back to the outbox."""
+        pending = self.pending
+        while pending and (parts := pending[0].parts) is not None:
+            self.waiting_bytes -= _bytes_in_memory(parts)
+            self.outbox += parts
+            pending.popleft()
+
+
+def _bytes_in_memory(parts: list[Part]) -> int:
+    return sum(len(part) for part in parts if not isinstance(part, FileSlice))

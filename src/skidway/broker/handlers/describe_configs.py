@@ -1,0 +1,70 @@
+"""DescribeConfigs (key 32), v1–v4: the settings of topics and of this broker, where each comes from and what else
+could set it. Of client metrics, groups and loggers there is nothing to describe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.errors import InvalidRequest, InvalidTopic, ProtocolError, UnknownTopicOrPartition
+from skidway.metadata import broker_configs, topic_configs
+from skidway.metadata.config_keys import ConfigEntry, ResourceType
+from skidway.metadata.topic_names import is_legal
+from skidway.wire.schema.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from skidway.broker.call import Call
+    from skidway.broker.node import Node
+
+
+def handle(node: Node, call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_describe(node, request, resource) for resource in request.resources])
+
+
+def _describe(node: Node, request: DescribeConfigsRequest, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    try:
+        entries = _entries(node, resource)
+    except ProtocolError as error:
+        result.error_code, result.error_message = error.code, error.message
+        return result
+    result.configs = [_entry(request, entry) for entry in entries]
+    return result
+
+
+def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    name, names = resource.resource_name, resource.configuration_keys
+    if resource.resource_type == ResourceType.TOPIC:
+        if not is_legal(name):
+            raise InvalidTopic(f"{name!r} is not a legal topic name")
+        if name not in node.image.topics:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        return topic_configs.describe(node.image.topic_config(name), node.hosting.defaults, names)
+    if resource.resource_type == ResourceType.BROKER:
+        if name == "":
+            return broker_configs.describe_cluster_default(node.image.config(ResourceType.BROKER, ""), names)
+        if name != str(node.settings.node_id):
+            raise InvalidRequest(f"this is broker {node.settings.node_id}, not {name}")
+        return broker_configs.describe_broker(node.hosting.defaults, names)
+    raise InvalidRequest(f"there is nothing to describe of resource type {resource.resource_type}")
+
+
+def _entry(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        entry.name,
+        entry.value,
+        entry.read_only,
+        entry.source,
+        entry.sensitive,
+        [DescribeConfigsSynonym(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms]
+        if request.include_synonyms
+        else [],
+        entry.type,
+        entry.doc if request.include_documentation else None,
+    )

@@ -1,0 +1,48 @@
+"""DescribeProducers (key 61), v0: the idempotent producers a partition remembers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.errors import ProtocolError
+from skidway.wire.schema.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from skidway.broker.call import Call
+    from skidway.broker.node import Node
+
+
+def handle(node: Node, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(topic.name, [_describe(node, topic.name, index) for index in topic.partition_indexes])
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe(node: Node, topic: str, index: int) -> PartitionResponse:
+    try:
+        producers = node.partitions.find(topic, index).log.producers
+    except ProtocolError as error:
+        return PartitionResponse(index, error.code, error.message)
+    return PartitionResponse(
+        index,
+        active_producers=[
+            ProducerState(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=-1,
+                current_txn_start_offset=-1,
+            )
+            for producer in producers.entries.values()
+        ],
+    )

@@ -1,0 +1,86 @@
+"""DescribeTopicPartitions (key 75), v0: topics and their partitions, page by page.
+
+Topics come in the order of their names; without a list all of them. A page holds at most as many partitions as
+asked for and as the broker allows; where it ends, the cursor says where to go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.broker.authorized import TOPIC_OPERATIONS
+from skidway.errors import ErrorCode
+from skidway.metadata import image as metadata
+from skidway.metadata.topic_names import is_internal, is_legal
+from skidway.wire.schema.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from skidway.broker.call import Call
+    from skidway.broker.node import Node
+
+PAGE_PARTITIONS_MAX = 2000
+
+
+def handle(node: Node, call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    names = sorted({topic.name for topic in request.topics}) if request.topics else sorted(node.image.topics)
+    start_topic, start_index = "", 0
+    if request.cursor is not None:
+        start_topic, start_index = request.cursor.topic_name, request.cursor.partition_index
+    room = max(1, min(request.response_partition_limit, PAGE_PARTITIONS_MAX))
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if name < start_topic:
+            continue
+        topic = node.image.topics.get(name)
+        if topic is None:
+            response.topics.append(_missing(name))
+            continue
+        first = start_index if name == start_topic else 0
+        page = topic.partitions[first : first + room]
+        if page or not topic.partitions:
+            response.topics.append(_topic(node, topic, page))
+        room -= len(page)
+        if first + len(page) < len(topic.partitions):
+            response.next_cursor = Cursor(name, first + len(page))
+            break
+        if room == 0 and name != names[-1]:
+            response.next_cursor = Cursor(names[names.index(name) + 1], 0)
+            break
+    return response
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return DescribeTopicPartitionsResponseTopic(code, name)
+
+
+def _topic(
+    node: Node, topic: metadata.Topic, partitions: list[metadata.Partition]
+) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        0,
+        topic.name,
+        topic.id,
+        is_internal(topic.name),
+        [
+            DescribeTopicPartitionsResponsePartition(
+                0 if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition.index,
+                partition.leader,
+                partition.leader_epoch,
+                partition.replicas,
+                partition.isr,
+                partition.eligible_leader_replicas,
+                partition.last_known_elr,
+                node.offline_replicas(topic.id, partition),
+            )
+            for partition in partitions
+        ],
+        TOPIC_OPERATIONS,
+    )

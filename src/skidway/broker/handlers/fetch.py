@@ -1,0 +1,205 @@
+"""Fetch (key 1), v4–v18.
+
+Whole batches below the high watermark, in the order of the request (of the session), as slices of the log files.
+The first partition that has anything sends at least one batch, however large. A fetch that finds less than
+`min_bytes` waits for its partitions to move, up to `max_wait_ms`.
+Not served: replica fetches (there are no followers yet).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from skidway.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarget, Session
+from skidway.broker.partition import Partition
+from skidway.errors import ErrorCode, NotLeaderOrFollower, ProtocolError
+from skidway.ports import FileSlice
+from skidway.wire.schema.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from skidway.broker.call import Call
+    from skidway.broker.node import Node
+
+TOPIC_IDS_SINCE = 13
+REPLICA_STATE_SINCE = 15
+READ_COMMITTED = 1
+NO_RECORDS = b""
+
+
+def handle(node: Node, call: Call, request: FetchRequest) -> FetchResponse | None:
+    by_id = call.version >= TOPIC_IDS_SINCE
+    targets = [
+        FetchTarget(
+            topic.topic_id if by_id else topic.topic,
+            partition.partition,
+            partition.fetch_offset,
+            partition.partition_max_bytes,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    sessions = node.fetch_sessions
+    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        session = sessions.begin(request.session_id, request.session_epoch, by_id, targets, call.now_ms)
+        return Poll(node, call, request, session, targets, incremental=False).answer()
+    forgotten = [
+        (topic.topic_id if by_id else topic.topic, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
+    try:
+        session = sessions.resume(request.session_id, request.session_epoch, by_id, targets, forgotten, call.now_ms)
+    except ProtocolError as error:
+        return FetchResponse(error_code=error.code)
+    return Poll(node, call, request, session, list(session.targets.values()), incremental=True).answer()
+
+
+class Poll:
+    """One fetch request: reads, and reads again when something has moved."""
+
+    __slots__ = (
+        "bytes_found",
+        "call",
+        "find",
+        "found",
+        "incremental",
+        "max_bytes",
+        "node",
+        "request",
+        "session",
+        "targets",
+        "urgent",
+    )
+
+    def __init__(
+        self,
+        node: Node,
+        call: Call,
+        request: FetchRequest,
+        session: Session | None,
+        targets: list[FetchTarget],
+        *,
+        incremental: bool,
+    ) -> None:
+        self.node = node
+        self.call = call
+        self.request = request
+        self.session = session
+        self.targets = targets
+        self.incremental = incremental
+        self.max_bytes = min(request.max_bytes, node.limits.fetch_bytes_max)
+        by_id = call.version >= TOPIC_IDS_SINCE
+        self.find: Callable[..., Partition] = node.partitions.find_by_id if by_id else node.partitions.find
+        self.found: list[tuple[FetchTarget, PartitionData]] = []
+        self.bytes_found = 0
+        self.urgent = False
+
+    def answer(self) -> FetchResponse | None:
+        """The response, or None after arranging to be woken."""
+        request = self.request
+        self._read()
+        if self.urgent or self.bytes_found >= request.min_bytes or request.max_wait_ms <= 0 or not self.targets:
+            return self._response()
+        self._wait(min(request.max_wait_ms, self.node.limits.fetch_wait_ms_max))
+        return None
+
+    def _wait(self, wait_ms: int) -> None:
+        polls = self.node.polls
+        partitions = [self.find(target.topic, target.partition) for target in self.targets]
+        missing_bytes = self.request.min_bytes - self.bytes_found
+        parked = polls.park(partitions, missing_bytes, self.call.now_ms + wait_ms, self._resume)
+        self.call.on_gone = lambda: polls.cancel(parked)
+
+    def _resume(self) -> None:
+        self._read()
+        self.call.reply(self._response())
+
+    def _read(self) -> None:
+        self.found = []
+        self.urgent = False
+        self.bytes_found = 0
+        for target in self.targets:
+            try:
+                data = self._read_one(target)
+            except ProtocolError as error:
+                data = PartitionData(target.partition, error.code, -1)
+                self.urgent = True
+            self.found.append((target, data))
+
+    def _read_one(self, target: FetchTarget) -> PartitionData:
+        if self._replica_id() >= 0:
+            raise NotLeaderOrFollower()
+        partition = self.find(target.topic, target.partition)
+        partition.leader.check_epoch(target.leader_epoch)
+        log = partition.log
+        high_watermark = log.high_watermark
+        data = PartitionData(target.partition, 0, high_watermark, high_watermark, log.start_offset)
+        if self.request.isolation_level == READ_COMMITTED:
+            data.aborted_transactions = []
+        else:
+            data.aborted_transactions = None
+        data.records = NO_RECORDS
+        if target.last_fetched_epoch >= 0:
+            epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
+            if epoch < target.last_fetched_epoch or end_offset < target.offset:
+                data.diverging_epoch = EpochEndOffset(epoch, end_offset)
+                self.urgent = True
+                return data
+        room = min(target.max_bytes, self.max_bytes - self.bytes_found)
+        records = log.read(target.offset, room, min_one=self.bytes_found == 0)
+        if records is not None:
+            data.records = records
+            self.bytes_found += len(records)
+        return data
+
+    def _replica_id(self) -> int:
+        request = self.request
+        return request.replica_id if self.call.version < REPLICA_STATE_SINCE else request.replica_state.replica_id
+
+    def _response(self) -> FetchResponse:
+        session = self.session
+        topics: list[FetchableTopicResponse] = []
+        last_topic: object = None
+        by_id = self.call.version >= TOPIC_IDS_SINCE
+        for target, data in self.found:
+            if session is not None and not self._is_news(target, data) and self.incremental:
+                continue
+            if target.topic != last_topic:
+                last_topic = target.topic
+                entry = FetchableTopicResponse(partitions=[])
+                if by_id:
+                    entry.topic_id = target.topic  # type: ignore[assignment]
+                else:
+                    entry.topic = target.topic  # type: ignore[assignment]
+                topics.append(entry)
+            topics[-1].partitions.append(data)
+        return FetchResponse(
+            error_code=ErrorCode.NONE, session_id=session.id if session is not None else 0, responses=topics
+        )
+
+    def _is_news(self, target: FetchTarget, data: PartitionData) -> bool:
+        """Whether an incremental reply must mention the partition; remembers what is told."""
+        news = (
+            isinstance(data.records, FileSlice)
+            or data.error_code != 0
+            or data.high_watermark != target.told_high_watermark
+            or data.log_start_offset != target.told_start_offset
+            or data.diverging_epoch.epoch >= 0
+        )
+        if news:
+            # An error makes the client look again, so the next answer is news whatever it says.
+            failed = data.error_code != 0
+            target.told_high_watermark = -1 if failed else data.high_watermark
+            target.told_start_offset = -1 if failed else data.log_start_offset
+            if self.session is not None and isinstance(data.records, FileSlice):
+                self.session.served(target)
+        return news

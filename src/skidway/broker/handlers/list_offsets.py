@@ -1,0 +1,81 @@
+"""ListOffsets (key 2), v1–v11.
+
+Answers the first offset whose timestamp is at least the one asked, or the special positions -1 end (the high
+watermark), -2 start, -3 largest timestamp, -4 local start, -5 last tiered, -6 first that waits to be tiered.
+Nothing found is offset -1 without an error; as there is no tiered storage, -5 and -6 never find anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.errors import ErrorCode, ProtocolError, UnsupportedVersion
+from skidway.wire.schema.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from skidway.broker.call import Call
+    from skidway.broker.node import Node
+
+LATEST = -1
+EARLIEST = -2
+LARGEST_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+SINCE_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    LARGEST_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+
+def handle(node: Node, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    asked: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            (twice if key in asked else asked).add(key)
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            if (topic.name, index) in twice:
+                answers.append(ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST))
+                continue
+            try:
+                answers.append(_look_up(node, call.version, topic.name, partition))
+            except ProtocolError as error:
+                answers.append(ListOffsetsPartitionResponse(index, error.code))
+        topics.append(ListOffsetsTopicResponse(topic.name, answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _look_up(node: Node, version: int, topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    partition = node.partitions.find(topic, asked.partition_index)
+    partition.leader.check_epoch(asked.current_leader_epoch)
+    timestamp, log = asked.timestamp, partition.log
+    if timestamp < 0 and version < SINCE_VERSION.get(timestamp, version + 1):
+        raise UnsupportedVersion()
+    answer = ListOffsetsPartitionResponse(asked.partition_index)
+    if timestamp == LATEST:
+        answer.offset, answer.leader_epoch = log.high_watermark, partition.leader.epoch
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        answer.offset, answer.leader_epoch = log.start_offset, log.epochs.epoch_at(log.start_offset)
+    elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return answer
+    else:
+        found = log.offset_of_max_timestamp() if timestamp == LARGEST_TIMESTAMP else log.offset_for_timestamp(timestamp)
+        if found is not None and found[0] < log.high_watermark:
+            answer.offset, answer.timestamp, answer.leader_epoch = found
+    return answer

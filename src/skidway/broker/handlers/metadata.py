@@ -1,0 +1,111 @@
+"""Metadata (key 3), v0–v13.
+
+Brokers, and of each topic asked for: its id and who leads its partitions. No list means all topics (v0: an empty
+list does). An unknown topic is created when the request and the broker allow that; the answer then waits until the
+topic is there, so the client need not come back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from skidway.errors import ErrorCode, ProtocolError
+from skidway.metadata import image as metadata
+from skidway.metadata.topic_names import is_internal, is_legal
+from skidway.wire.schema.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from skidway.broker.call import Call
+    from skidway.broker.node import Node
+
+NO_ID = bytes(16)
+
+
+def handle(node: Node, call: Call, request: MetadataRequest) -> MetadataResponse | None:
+    missing = _to_create(node, request)
+    if not missing:
+        return _response(node, call, request, {})
+
+    def answer(failed: dict[str, ErrorCode] | ProtocolError) -> None:
+        if isinstance(failed, ProtocolError):
+            failed = dict.fromkeys(missing, failed.code)
+        call.reply(_response(node, call, request, failed))
+
+    node.create_missing_topics(missing, call.now_ms, answer)
+    return None
+
+
+def _to_create(node: Node, request: MetadataRequest) -> list[str]:
+    if not (request.topics and request.allow_auto_topic_creation and node.settings.auto_create_topics):
+        return []
+    names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
+    return [name for name in names if name not in node.image.topics and is_legal(name)]
+
+
+def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str, ErrorCode]) -> MetadataResponse:
+    all_topics = request.topics is None or (call.version == 0 and not request.topics)
+    with_operations = request.include_topic_authorized_operations
+    if all_topics:
+        topics = [_topic(node, topic, with_operations) for topic in node.image.topics.values()]
+    else:
+        topics = [_asked_topic(node, asked, failed, with_operations) for asked in request.topics or ()]
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(broker.id, broker.endpoints[0].host, broker.endpoints[0].port, broker.rack)
+            for broker in node.image.brokers.values()
+            if not broker.fenced
+        ],
+        cluster_id=node.cluster_id,
+        controller_id=node.settings.node_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _asked_topic(
+    node: Node, asked: MetadataRequestTopic, failed: dict[str, ErrorCode], with_operations: bool
+) -> MetadataResponseTopic:
+    if asked.name is None or asked.topic_id != NO_ID:
+        by_id = node.image.topics_by_id.get(asked.topic_id)
+        if by_id is None:
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+        return _topic(node, by_id, with_operations)
+    topic = node.image.topics.get(asked.name)
+    if topic is not None:
+        return _topic(node, topic, with_operations)
+    if not is_legal(asked.name):
+        return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, asked.name)
+    code = failed.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return MetadataResponseTopic(code, asked.name)
+
+
+def _topic(node: Node, topic: metadata.Topic, with_operations: bool) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        0,
+        topic.name,
+        topic.id,
+        is_internal(topic.name),
+        [
+            MetadataResponsePartition(
+                0 if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition.index,
+                partition.leader,
+                partition.leader_epoch,
+                partition.replicas,
+                partition.isr,
+                node.offline_replicas(topic.id, partition),
+            )
+            for partition in topic.partitions
+        ],
+        TOPIC_OPERATIONS if with_operations else NOT_ASKED,
+    )

@@ -1,0 +1,179 @@
+"""One partition of this node: its log, its leadership and its topic's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skidway.broker.turn import Turn
+from skidway.errors import InvalidTransactionState
+from skidway.log.log import Log
+from skidway.log.settings import LogSettings
+from skidway.log.sync import SyncTicket
+from skidway.metadata.topic_configs import TopicConfig
+from skidway.records.batch import TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, TimestampType
+from skidway.records.validation import TopicRules, validate
+from skidway.replica.leader import Leader
+
+INDEX_ENTRY_BYTES = 8
+UNPACKED_RATIO_MAX = 32
+"""A batch that has to be opened may unpack to this many times the largest message."""
+
+
+@dataclass(slots=True)
+class Appended:
+    """Where a batch stands in the log."""
+
+    base_offset: int
+    end_offset: int
+    append_time_ms: int
+    """The broker's time on LogAppendTime topics, -1 on others."""
+
+
+class Partition:
+    __slots__ = (
+        "_bytes_at",
+        "appended_bytes",
+        "committed_bytes",
+        "flush_sync",
+        "index",
+        "leader",
+        "log",
+        "min_in_sync",
+        "removed",
+        "rules",
+        "syncing",
+        "topic",
+        "topic_id",
+        "turn",
+    )
+
+    def __init__(
+        self, topic: str, topic_id: bytes, index: int, log: Log, leader: Leader, config: TopicConfig, turn: Turn
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.leader = leader
+        self.turn = turn
+        self.syncing = False
+        self.removed = False
+        # Since the log was opened: how many bytes were appended, and how many of them are committed.
+        self.appended_bytes = 0
+        self.committed_bytes = 0
+        self._bytes_at: dict[SyncTicket, int] = {}
+        self.configure(config)
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    def configure(self, config: TopicConfig) -> None:
+        self.rules = topic_rules(config)
+        self.flush_sync = config.flush == "sync"
+        self.min_in_sync = config.min_insync_replicas
+        self.log.settings = log_settings(config)
+        if not self.flush_sync:
+            self._stored(self.log.end_offset, self.appended_bytes)
+
+    def produce(self, records: memoryview, acks: int, produce_version: int, wall_ms: int) -> Appended:
+        """Check and append one batch. It is committed once the high watermark has passed its end."""
+        self.leader.admit(acks, self.min_in_sync)
+        batch, header = validate(records, self.rules, produce_version, wall_ms)
+        if header.attributes & TRANSACTIONAL_BIT:
+            raise InvalidTransactionState("transactions are not available yet")
+        log = self.log
+        if header.producer_id >= 0:
+            original = log.producers.check(header)
+            if original is not None:
+                return Appended(original, original + header.record_count, -1)
+        base_offset = log.append(batch, header, self.leader.epoch, wall_ms)
+        self.appended_bytes += len(batch)
+        if self.flush_sync:
+            self.turn.wants_sync(self)
+        else:
+            self._stored(log.end_offset, self.appended_bytes)
+        append_time_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else -1
+        return Appended(base_offset, log.end_offset, append_time_ms)
+
+    def begin_sync(self) -> SyncTicket | None:
+        """The files to sync now; None while a sync is under way (the next one covers what came since)."""
+        if self.syncing:
+            return None
+        ticket = self.log.begin_sync()
+        if ticket is not None:
+            self.syncing = True
+            self._bytes_at[ticket] = self.appended_bytes
+        return ticket
+
+    def begin_checkpoint(self) -> SyncTicket | None:
+        """A sync that also saves what bounds the next recovery; it may run beside an ordinary one."""
+        ticket = self.log.checkpoint()
+        if ticket is not None:
+            self._bytes_at[ticket] = self.appended_bytes
+        return ticket
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a worker is at its files."""
+        return bool(self._bytes_at)
+
+    def finish_sync(self, ticket: SyncTicket, *, housekept: bool = True) -> None:
+        """A worker is done with the ticket. Not `housekept`: everything is synced, but not all else could be done."""
+        if not ticket.is_checkpoint:
+            self.syncing = False
+        stored_bytes = self._bytes_at.pop(ticket)
+        if self.removed:
+            return
+        if housekept:
+            self.log.finish_sync(ticket)
+        else:
+            self.log.finish_without_housekeeping(ticket)
+        if not self.flush_sync:
+            return
+        self._stored(self.log.synced_offset, stored_bytes)
+        if self.log.synced_offset < self.log.end_offset:
+            self.turn.wants_sync(self)
+
+    def fail(self, reason: str) -> None:
+        """The disk failed under it: no more writes, reads go on."""
+        self.log.fail(reason)
+
+    def _stored(self, offset: int, stored_bytes: int) -> None:
+        high_watermark = self.leader.on_stored(offset)
+        if high_watermark > self.log.high_watermark:
+            self.log.advance_high_watermark(high_watermark)
+            self.turn.has_moved(self, stored_bytes - self.committed_bytes)
+            self.committed_bytes = stored_bytes
+
+
+def topic_rules(config: TopicConfig) -> TopicRules:
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    by_broker = config.message_timestamp_type == "LogAppendTime"
+    return TopicRules(
+        max_message_bytes=config.max_message_bytes,
+        compression_type=config.compression_type,
+        compression_level=levels.get(config.compression_type),
+        timestamp_type=TimestampType.LOG_APPEND_TIME if by_broker else TimestampType.CREATE_TIME,
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        compacted="compact" in config.cleanup_policy,
+        decompressed_bytes_max=config.max_message_bytes * UNPACKED_RATIO_MAX,
+    )
+
+
+def log_settings(config: TopicConfig) -> LogSettings:
+    return LogSettings(
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        segment_jitter_ms=config.segment_jitter_ms,
+        index_interval_bytes=config.index_interval_bytes,
+        segment_index_bytes=max(config.segment_index_bytes, INDEX_ENTRY_BYTES),
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+        file_delete_delay_ms=config.file_delete_delay_ms,
+        cleanup_delete="delete" in config.cleanup_policy,
+    )

@@ -1,0 +1,110 @@
+"""Which handler serves an API, and in which versions. What is not in `HANDLERS` is not advertised."""
+
+from __future__ import annotations
+
+from skidway.broker.call import Handle, Route
+from skidway.broker.handlers import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    fetch,
+    find_coordinator,
+    incremental_alter_configs,
+    init_producer_id,
+    list_config_resources,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from skidway.ports import Buffer
+from skidway.wire.registry import api
+
+FETCH_KEY = 1
+API_VERSIONS_KEY = 18
+INIT_PRODUCER_ID_KEY = 22
+
+HANDLERS: dict[int, Handle] = {
+    0: produce.handle,
+    FETCH_KEY: fetch.handle,
+    2: list_offsets.handle,
+    3: metadata.handle,
+    10: find_coordinator.handle,
+    API_VERSIONS_KEY: api_versions.handle,
+    19: create_topics.handle,
+    20: delete_topics.handle,
+    21: delete_records.handle,
+    INIT_PRODUCER_ID_KEY: init_producer_id.handle,
+    23: offset_for_leader_epoch.handle,
+    32: describe_configs.handle,
+    33: alter_configs.handle,
+    35: describe_log_dirs.handle,
+    37: create_partitions.handle,
+    44: incremental_alter_configs.handle,
+    60: describe_cluster.handle,
+    61: describe_producers.handle,
+    74: list_config_resources.handle,
+    75: describe_topic_partitions.handle,
+}
+# Kafka marks the newest version of InitProducerId as unstable.
+VERSION_MAX = {INIT_PRODUCER_ID_KEY: 5}
+
+
+class Routes(dict[tuple[int, int], Route]):
+    """(key, version) -> route, made on first use; KeyError for what is not served."""
+
+    def __init__(self, elements_max: int) -> None:
+        super().__init__()
+        self.elements_max = elements_max
+        self.versions = {key: (api(key).versions[0], VERSION_MAX.get(key, api(key).versions[1])) for key in HANDLERS}
+
+    def __missing__(self, key_and_version: tuple[int, int]) -> Route:
+        key, version = key_and_version
+        first, last = self.versions[key]
+        if key == API_VERSIONS_KEY and not first <= version <= last:
+            return self._api_versions_fallback()
+        if not first <= version <= last:
+            raise KeyError(key_and_version)
+        route = self[key_and_version] = self._build(key, version)
+        return route
+
+    def _build(self, key: int, version: int) -> Route:
+        served = api(key)
+        compiled = served.request.decoder(version)
+        elements_max = self.elements_max
+
+        def decode(frame: Buffer, position: int) -> tuple[object, int]:
+            return compiled(frame, position, elements_max)
+
+        return Route(
+            key,
+            served.name,
+            version,
+            HANDLERS[key],
+            decode,
+            served.response.encoder(version),
+            # An ApiVersions reply has the oldest header: its sender does not know what we speak yet.
+            tagged_header=served.is_flexible(version) and key != API_VERSIONS_KEY,
+            has_slices=key == FETCH_KEY,
+        )
+
+    def _api_versions_fallback(self) -> Route:
+        served = api(API_VERSIONS_KEY)
+        return Route(
+            API_VERSIONS_KEY,
+            served.name,
+            0,
+            api_versions.handle_unknown_version,
+            lambda frame, position: (None, position),
+            served.response.encoder(0),
+            tagged_header=False,
+            has_slices=False,
+        )

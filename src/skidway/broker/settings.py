@@ -1,0 +1,50 @@
+"""What a node is told about itself when it starts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from skidway.metadata import topic_configs
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeSettings:
+    node_id: int
+    host: str
+    """Where clients reach this node."""
+    port: int
+    data_dir: str
+    """For display only: the disk knows where it is."""
+    rack: str | None = None
+    cluster_id: str | None = None
+    """None: whatever the data directory says, or a new one."""
+    auto_create_topics: bool = True
+    default_partitions: int = 1
+    default_replication_factor: int = 1
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    """Topic settings (`retention.ms`, `flush`, …) for topics that have none of their own."""
+    retention_check_ms: int = 300_000
+    checkpoint_ms: int = 60_000
+
+    def validate(self) -> None:
+        """Raises InvalidConfig for a topic default that is unknown or not obeyed."""
+        topic_configs.validate(self.topic_defaults)
+
+    def static_configs(self) -> dict[str, str]:
+        """The same under the names Kafka's tools know them by."""
+        address = f"PLAINTEXT://{self.host}:{self.port}"
+        broker_names = {
+            topic_configs.TOPIC_KEYS[name].broker_names[0].name: value for name, value in self.topic_defaults.items()
+        }
+        return {
+            "advertised.listeners": address,
+            "auto.create.topics.enable": str(self.auto_create_topics).lower(),
+            "broker.id": str(self.node_id),
+            "default.replication.factor": str(self.default_replication_factor),
+            "listeners": address,
+            "log.dir": self.data_dir,
+            "log.retention.check.interval.ms": str(self.retention_check_ms),
+            "node.id": str(self.node_id),
+            "num.partitions": str(self.default_partitions),
+            **({"broker.rack": self.rack} if self.rack is not None else {}),
+            **broker_names,
+        }

@@ -1,0 +1,45 @@
+"""What one turn of the event loop leaves to be done at its end.
+
+Partitions note here that they want a sync or that their high watermark moved. The shell calls the node once at the
+end of the turn, so one sync covers everything that was appended in it, and a long poll is answered once for all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skidway.broker.partition import Partition
+
+
+class Turn:
+    __slots__ = ("moved", "on_work", "unsynced")
+
+    def __init__(self, on_work: Callable[[], None]) -> None:
+        """`on_work` is called when a turn has something to be done at its end."""
+        # Dicts as ordered sets: the order of a real set would differ from run to run.
+        self.unsynced: dict[Partition, None] = {}
+        self.moved: dict[Partition, int] = {}
+        """With the bytes that can be read in addition since the turn began."""
+        self.on_work = on_work
+
+    def wants_sync(self, partition: Partition) -> None:
+        if not self.unsynced and not self.moved:
+            self.on_work()
+        self.unsynced[partition] = None
+
+    def has_moved(self, partition: Partition, added_bytes: int) -> None:
+        if not self.unsynced and not self.moved:
+            self.on_work()
+        self.moved[partition] = self.moved.get(partition, 0) + added_bytes
+
+    def take_unsynced(self) -> list[Partition]:
+        partitions = list(self.unsynced)
+        self.unsynced.clear()
+        return partitions
+
+    def take_moved(self) -> list[tuple[Partition, int]]:
+        moved = list(self.moved.items())
+        self.moved.clear()
+        return moved

@@ -1,0 +1,82 @@
+"""What a node does now and then: retention, checkpoints, and removing what was deleted.
+
+A checkpoint bounds what a crash leaves to scan. Everything that touches files for long leaves as tickets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.errors import StorageError
+from skidway.log.logs import FilesTicket
+from skidway.log.sync import SyncTicket
+
+if TYPE_CHECKING:
+    from skidway.broker.node import Node
+    from skidway.broker.partition import Partition
+
+
+class Upkeep:
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._retention_due_ms = 0
+        self._checkpoint_due_ms = 0
+        self._tickets: list[tuple[Partition | Upkeep, SyncTicket | FilesTicket]] = []
+        self._saving: FilesTicket | None = None
+
+    def start(self, now_ms: int) -> None:
+        self._retention_due_ms = now_ms + self.node.settings.retention_check_ms
+        self._checkpoint_due_ms = now_ms + self.node.settings.checkpoint_ms
+
+    def run(self, now_ms: int, wall_ms: int) -> None:
+        node = self.node
+        if node.failure is not None:
+            return
+        if now_ms >= self._retention_due_ms:
+            self._retention_due_ms = now_ms + node.settings.retention_check_ms
+            self._apply_retention(wall_ms)
+        if now_ms >= self._checkpoint_due_ms:
+            self._checkpoint_due_ms = now_ms + node.settings.checkpoint_ms
+            self._checkpoint()
+        self.save_offsets(wall_ms)
+
+    def save_offsets(self, wall_ms: int) -> None:
+        """The files that speak about all logs, and the directories of deleted ones."""
+        if self._saving is None and (ticket := self.node.logs.begin_save(wall_ms)) is not None:
+            self._saving = ticket
+            self._tickets.append((self, ticket))
+
+    def on_saved(self, error: OSError | None) -> None:
+        assert self._saving is not None
+        self.node.logs.finish_save(self._saving)
+        self._saving = None
+        if error is not None:
+            # The files of the last time are still whole, and good enough: more is scanned after a crash.
+            self.node.on_event(f"offset checkpoints could not be saved, tried again later: {error}")
+
+    def take_tickets(self) -> list[tuple[Partition | Upkeep, SyncTicket | FilesTicket]]:
+        tickets, self._tickets = self._tickets, []
+        return tickets
+
+    def _apply_retention(self, wall_ms: int) -> None:
+        node = self.node
+        node.hosting.retry_missing(wall_ms)
+        for partition in node.partitions:
+            log = partition.log
+            log.producers.expire(wall_ms)
+            try:
+                removed = log.apply_retention(wall_ms)
+            except StorageError as error:
+                node.on_event(f"{partition}: retention could not be applied: {error}")
+                continue
+            log.delete_scheduled(wall_ms)
+            if removed:
+                node.on_event(f"{partition}: {len(removed)} segment(s) removed, begins at {log.start_offset} now")
+            if log.dirty:
+                node.turn.wants_sync(partition)
+
+    def _checkpoint(self) -> None:
+        for partition in [self.node.metadata, *self.node.partitions]:
+            ticket = partition.begin_checkpoint()
+            if ticket is not None:
+                self._tickets.append((partition, ticket))

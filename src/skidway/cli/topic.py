@@ -1,0 +1,273 @@
+"""`skidway topic`: make, list, describe, alter, grow and delete topics."""
+
+import base64
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skidway.cli.output import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_TIMEOUT_S,
+    AsJson,
+    Bootstrap,
+    Timeout,
+    fail,
+    friendly,
+    group,
+    print_json,
+    print_table,
+    run,
+    size,
+)
+
+if TYPE_CHECKING:
+    from skidway.client.admin import Admin, Config, ConfigChange
+    from skidway.client.cluster import Topic
+
+app = group("Make, list, describe, alter, grow and delete topics.")
+
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="One topic or more.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the broker check it and change nothing.")]
+
+
+def _admin(bootstrap: str, timeout_s: float) -> "Admin":
+    from skidway.client.admin import Admin
+    from skidway.client.cluster import Cluster
+
+    return Admin(Cluster(bootstrap, client_id="skidway-cli", timeout_ms=int(timeout_s * 1000)))
+
+
+@app.command(epilog="Example: skidway topic create orders -p 6 -c retention.ms=86400000")
+@friendly
+def create(
+    topics: Names,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the broker's default.")] = -1,
+    replication: Annotated[int, typer.Option("--replication", "-r", help="-1: the broker's default.")] = -1,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting; repeatable.")
+    ] = None,
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="No error when it exists already.")] = False,
+    dry_run: DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Make topics; returns when they can be written to."""
+    from skidway.client.errors import BrokerError
+    from skidway.errors import ErrorCode
+
+    configs = dict(assignment(text) for text in config or [])
+    admin = _admin(bootstrap, timeout)
+    for name in topics:
+        try:
+            admin.create_topic(
+                name, partitions=partitions, replication=replication, configs=configs, validate_only=dry_run
+            )
+        except BrokerError as error:
+            if not (if_missing and error.code == ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise
+            typer.echo(f"{name} exists already")
+            continue
+        typer.echo(f"{name} could be created" if dry_run else f"created {name}")
+
+
+@app.command("list", epilog="Example: skidway topic list --json")
+@friendly
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Also the broker's own topics.")] = False,
+    names_only: Annotated[bool, typer.Option("--names", "-q", help="Only the names, one a line.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """List the topics."""
+    topics = [topic for topic in _admin(bootstrap, timeout).topics() if internal or not topic.internal]
+    if as_json:
+        print_json([_summary(topic) for topic in topics])
+    elif names_only:
+        for topic in topics:
+            typer.echo(topic.name)
+    elif topics:
+        rows = [(topic.name, len(topic.partitions), _replication(topic)) for topic in topics]
+        print_table(("topic", "partitions", "replicas"), rows, right=("partitions", "replicas"))
+    else:
+        typer.echo("no topics yet; make one with: skidway topic create NAME", err=True)
+
+
+@app.command(epilog="Example: skidway topic describe orders --configs")
+@friendly
+def describe(
+    topics: Names,
+    configs: Annotated[bool, typer.Option("--configs", "-c", help="All settings, not only those set here.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Partitions, leaders, offsets, sizes and settings of topics."""
+    admin = _admin(bootstrap, timeout)
+    documents = [_describe(admin, name, all_configs=configs) for name in topics]
+    if as_json:
+        print_json(documents)
+        return
+    for number, document in enumerate(documents):
+        if number:
+            typer.echo()
+        _print_description(document)
+
+
+@app.command(epilog="Example: skidway topic alter orders -c retention.ms=3600000 --reset segment.bytes")
+@friendly
+def alter(
+    topics: Names,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE", help="Set it; repeatable.")
+    ] = None,
+    reset: Annotated[
+        list[str] | None, typer.Option("--reset", metavar="NAME", help="Back to the default; repeatable.")
+    ] = None,
+    append: Annotated[
+        list[str] | None, typer.Option("--append", metavar="NAME=VALUE", help="Add to a list; repeatable.")
+    ] = None,
+    subtract: Annotated[
+        list[str] | None, typer.Option("--subtract", metavar="NAME=VALUE", help="Take from a list; repeatable.")
+    ] = None,
+    dry_run: DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Change settings of topics."""
+    changes = _changes(config or [], reset or [], append or [], subtract or [])
+    if not changes:
+        fail("nothing to alter; give --config NAME=VALUE or --reset NAME")
+    admin = _admin(bootstrap, timeout)
+    for name in topics:
+        admin.alter_topic(name, changes, validate_only=dry_run)
+        typer.echo(f"{name} could be altered" if dry_run else f"altered {name}")
+
+
+@app.command(epilog="Example: skidway topic grow orders 12")
+@friendly
+def grow(
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    partitions: Annotated[int, typer.Argument(help="How many it shall have in the end.", min=1)],
+    dry_run: DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Give a topic more partitions. Keys move: a key's new records may go to another partition than its old ones."""
+    _admin(bootstrap, timeout).grow_topic(topic, partitions, validate_only=dry_run)
+    typer.echo(f"{topic} could have {partitions} partitions" if dry_run else f"{topic} has {partitions} partitions")
+
+
+@app.command(epilog="Example: skidway topic delete orders --yes")
+@friendly
+def delete(
+    topics: Names,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Delete topics with everything in them."""
+    if not yes:
+        typer.confirm(f"delete {', '.join(topics)} with all messages?", abort=True)
+    admin = _admin(bootstrap, timeout)
+    for name in topics:
+        admin.delete_topic(name)
+        typer.echo(f"deleted {name}")
+
+
+def assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise typer.BadParameter(f"{text!r} is not a setting; expected NAME=VALUE")
+    return name.strip(), value
+
+
+def _changes(config: list[str], reset: list[str], append: list[str], subtract: list[str]) -> "list[ConfigChange]":
+    from skidway.client.admin import APPEND, DELETE, SET, SUBTRACT, ConfigChange
+
+    changes = [ConfigChange(name, DELETE) for name in reset]
+    for operation, texts in ((SET, config), (APPEND, append), (SUBTRACT, subtract)):
+        changes += [ConfigChange(name, operation, value) for name, value in map(assignment, texts)]
+    return changes
+
+
+def _replication(topic: "Topic") -> int:
+    return max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+
+
+def _topic_id(topic: "Topic") -> str:
+    """As Kafka's tools print it."""
+    return base64.urlsafe_b64encode(topic.id).rstrip(b"=").decode()
+
+
+def _summary(topic: "Topic") -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "id": _topic_id(topic),
+        "internal": topic.internal,
+        "partitions": len(topic.partitions),
+        "replication": _replication(topic),
+    }
+
+
+def _describe(admin: "Admin", name: str, *, all_configs: bool) -> dict[str, Any]:
+    from skidway.client.errors import BrokerError, Unsupported
+    from skidway.client.offsets import EARLIEST, LATEST, offsets_at
+
+    topic = admin.topic(name)
+    led = [partition.index for partition in topic.partitions.values() if partition.leader >= 0]
+    starts = offsets_at(admin.cluster, name, led, EARLIEST)
+    ends = offsets_at(admin.cluster, name, led, LATEST)
+    try:
+        sizes = admin.partition_bytes(name)
+    except (BrokerError, Unsupported):
+        sizes = {}
+    configs = [config for config in admin.topic_configs(name) if all_configs or config.is_set]
+    partitions = [
+        {
+            "partition": partition.index,
+            "leader": partition.leader,
+            "leader_epoch": partition.leader_epoch,
+            "replicas": partition.replicas,
+            "in_sync": partition.in_sync,
+            "start_offset": starts.get(partition.index),
+            "end_offset": ends.get(partition.index),
+            "bytes": sizes.get(partition.index),
+        }
+        for partition in topic.partitions.values()
+    ]
+    return {**_summary(topic), "partitions": partitions, "configs": [_config(config) for config in configs]}
+
+
+def _config(config: "Config") -> dict[str, Any]:
+    return {"name": config.name, "value": config.value, "source": config.source, "read_only": config.read_only}
+
+
+def _print_description(document: dict[str, Any]) -> None:
+    partitions = document["partitions"]
+    messages = sum((entry["end_offset"] or 0) - (entry["start_offset"] or 0) for entry in partitions)
+    stored = sum(entry["bytes"] or 0 for entry in partitions)
+    typer.echo(typer.style(document["name"], bold=True) + f"  id {document['id']}")
+    typer.echo(f"{len(partitions)} partitions, {messages:,} messages, {size(stored)} on disk")
+    rows = [
+        (
+            entry["partition"],
+            entry["leader"],
+            ",".join(map(str, entry["replicas"])),
+            ",".join(map(str, entry["in_sync"])),
+            "?" if entry["start_offset"] is None else entry["start_offset"],
+            "?" if entry["end_offset"] is None else entry["end_offset"],
+            "?" if entry["bytes"] is None else size(entry["bytes"]),
+        )
+        for entry in partitions
+    ]
+    columns = ("partition", "leader", "replicas", "in sync", "start", "end", "size")
+    print_table(columns, rows, right=("partition", "leader", "start", "end", "size"))
+    if document["configs"]:
+        typer.echo()
+        rows_of_configs = [(entry["name"], entry["value"], entry["source"]) for entry in document["configs"]]
+        print_table(("setting", "value", "from"), rows_of_configs)
+
+
+def main(arguments: list[str]) -> int:
+    return run(app, "skidway topic", arguments)

@@ -1,0 +1,120 @@
+"""What can go wrong between a client and a broker, in sentences for a person at a terminal."""
+
+from collections.abc import Sequence
+
+from skidway.errors import ErrorCode
+
+# Codes after which the same request may succeed: leadership moved, something is loading, a topic is being created.
+RETRIABLE = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+# After these the client's picture of the cluster is old.
+STALE_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+_SENTENCES = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic or partition",
+    ErrorCode.UNKNOWN_TOPIC_ID: "no such topic (it may have been deleted just now)",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "it exists already",
+    ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader at the moment",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "that broker does not lead the partition",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset lies outside the log",
+    ErrorCode.MESSAGE_TOO_LARGE: "the batch is larger than the topic's max.message.bytes",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "the topic name is not valid",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the broker could not write to its disk",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas",
+    ErrorCode.REQUEST_TIMED_OUT: "the broker ran out of time",
+}
+
+
+class ClientError(Exception):
+    """Anything the client gives up on; its text is one line that a person can act on."""
+
+
+class BadAddress(ClientError):
+    """A bootstrap list that is not host:port[,host:port…]."""
+
+
+class Unreachable(ClientError):
+    """No connection could be made."""
+
+
+class ConnectionLost(ClientError):
+    """The connection broke while a reply was due: the request may or may not have been carried out."""
+
+
+class ReplyTimeout(ClientError):
+    """The broker did not answer in time: the request may or may not have been carried out."""
+
+
+class BadReply(ClientError):
+    """The peer sent what is no reply to what was asked: too large, malformed, or not Kafka's protocol at all."""
+
+
+class Unsupported(ClientError):
+    """The broker does not serve this API in a version that this client speaks."""
+
+
+class BrokerError(ClientError):
+    """The broker understood and refused: a code of the protocol, and its sentence if it sent one."""
+
+    def __init__(self, code: int, about: str, message: str | None = None) -> None:
+        self.code = code
+        self.name = ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"ERROR_{code}"
+        self.about = about
+        self.message = message
+        sentence = message or (_SENTENCES.get(ErrorCode(code)) if self.name in ErrorCode.__members__ else None)
+        sentence = sentence.rstrip(". ") if sentence else None
+        super().__init__(f"{about}: {sentence} ({self.name})" if sentence else f"{about}: {self.name}")
+
+    @property
+    def retriable(self) -> bool:
+        return self.code in RETRIABLE
+
+
+class RecordsRefused(BrokerError):
+    """A batch was refused because of some of its records: (index in the batch, why) for each."""
+
+    def __init__(self, code: int, about: str, message: str | None, records: Sequence[tuple[int, str]]) -> None:
+        super().__init__(code, about, message)
+        self.records = list(records)
+
+
+def check(code: int, about: str, message: str | None = None) -> None:
+    """Raise unless `code` says that all went well."""
+    if code != ErrorCode.NONE:
+        raise BrokerError(code, about, message)

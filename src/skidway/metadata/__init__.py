@@ -1,0 +1,1 @@
+"""The controller: what the cluster knows of itself, and how that changes."""

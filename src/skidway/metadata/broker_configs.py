@@ -1,0 +1,153 @@
+"""Broker settings as admin tools see and change them.
+
+The broker names of topic settings (`log.retention.ms`, `message.max.bytes`, ...) can be changed at run time, for one
+broker or for all: they are defaults that topics without an override follow. Everything else is shown read-only, as
+the operator's configuration file set it (`static`), under the names Kafka's tools know.
+"""
+
+from collections.abc import Collection, Mapping
+
+from skidway.errors import InvalidConfig, InvalidRequest
+from skidway.limits import DEFAULT_LIMITS
+from skidway.metadata.config_keys import (
+    NO_DEFAULTS,
+    ConfigEntry,
+    ConfigKey,
+    ConfigSource,
+    ConfigType,
+    Defaults,
+    Synonym,
+    at_least,
+)
+from skidway.metadata.topic_configs import BROKER_NAMES, TOPIC_KEYS, BrokerName, TopicKey
+
+_B, _S, _I, _L = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
+
+_STATIC = (
+    ConfigKey("advertised.listeners", _S, "", "The addresses clients are told to connect to."),
+    ConfigKey("auto.create.topics.enable", _B, "true", "Whether asking for an unknown topic creates it."),
+    ConfigKey("broker.id", _I, "-1", "The number of this broker in its cluster.", at_least(-1)),
+    ConfigKey("broker.rack", _S, "", "Where this broker stands; replicas are spread over racks."),
+    ConfigKey(
+        "connections.max.idle.ms",
+        _L,
+        str(DEFAULT_LIMITS.connection_idle_ms),
+        "How long a connection may be silent before it is closed.",
+    ),
+    ConfigKey("default.replication.factor", _I, "1", "Replicas of a topic that asks for no number.", at_least(1)),
+    ConfigKey("delete.topic.enable", _B, "true", "Whether topics can be deleted."),
+    ConfigKey(
+        "fetch.max.bytes", _I, str(DEFAULT_LIMITS.fetch_bytes_max), "The largest fetch response.", at_least(1024)
+    ),
+    ConfigKey("listeners", _S, "", "The addresses this broker listens on."),
+    ConfigKey("log.dir", _S, "", "The data directory."),
+    ConfigKey("log.dirs", _S, "", "The data directories; there is one."),
+    ConfigKey("log.retention.check.interval.ms", _L, "300000", "How often segments are looked at for their age."),
+    ConfigKey(
+        "max.connections", _I, str(DEFAULT_LIMITS.connections_max), "Connections of all clients together.", at_least(1)
+    ),
+    ConfigKey(
+        "max.connections.per.ip",
+        _I,
+        str(DEFAULT_LIMITS.connections_per_ip_max),
+        "Connections from one address.",
+        at_least(1),
+    ),
+    ConfigKey("node.id", _I, "-1", "The number of this node in its cluster.", at_least(-1)),
+    ConfigKey("num.partitions", _I, "1", "Partitions of a topic that asks for no number.", at_least(1)),
+    ConfigKey("process.roles", ConfigType.LIST, "broker,controller", "What this process does in its cluster."),
+    ConfigKey(
+        "producer.id.expiration.ms",
+        _I,
+        str(DEFAULT_LIMITS.producer_expiry_ms),
+        "How long an idle producer's sequence numbers are remembered.",
+        at_least(1),
+    ),
+    ConfigKey("socket.request.max.bytes", _I, str(DEFAULT_LIMITS.frame_bytes_max), "The largest request.", at_least(1)),
+)
+STATIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in _STATIC}
+DYNAMIC_NAMES: dict[str, TopicKey] = {key.broker_names[0].name: key for key in TOPIC_KEYS.values() if key.broker_names}
+
+
+def validate_static(static: Mapping[str, str]) -> None:
+    """Raises InvalidConfig unless every setting is known and its value is one this broker obeys."""
+    for name, text in static.items():
+        if name in BROKER_NAMES:
+            _accept(name, text)
+        elif name in STATIC_KEYS:
+            STATIC_KEYS[name].parse(text)
+        else:
+            raise InvalidConfig(f"Unknown broker config name: {name}")
+
+
+def validate_dynamic(overrides: Mapping[str, str]) -> None:
+    """As Kafka answers: what cannot be changed at run time, or not to that value, is an InvalidRequest."""
+    for name, text in overrides.items():
+        if name not in DYNAMIC_NAMES:
+            known = name in STATIC_KEYS or name in BROKER_NAMES
+            raise InvalidRequest(
+                f"Cannot update {name} dynamically: it is set in the broker's configuration file."
+                if known
+                else f"Cannot update {name} dynamically: there is no such broker config."
+            )
+        try:
+            _accept(name, text)
+        except InvalidConfig as refusal:
+            raise InvalidRequest(str(refusal)) from None
+
+
+def _accept(name: str, text: str) -> None:
+    """The value must be fine for the topic setting it is the default of."""
+    key = BROKER_NAMES[name]
+    broker = _broker_name(name)
+    if broker.factor != 1:
+        text = broker.to_topic(str(ConfigKey(name, ConfigType.INT, "", "").parse(text)))
+    try:
+        key.accept(text)
+    except InvalidConfig as refusal:
+        raise InvalidConfig(f"{name}: {refusal}") from None
+
+
+def _broker_name(name: str) -> BrokerName:
+    return next(broker for broker in BROKER_NAMES[name].broker_names if broker.name == name)
+
+
+def describe_broker(defaults: Defaults = NO_DEFAULTS, names: Collection[str] | None = None) -> list[ConfigEntry]:
+    """Every setting of one broker, or those named, sorted by name."""
+    entries: list[ConfigEntry] = []
+    for name in sorted({*STATIC_KEYS, *BROKER_NAMES}):
+        if names is None or name in names:
+            entries.append(_describe_topic_default(name, defaults) if name in BROKER_NAMES else _fixed(name, defaults))
+    return entries
+
+
+def describe_cluster_default(cluster: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
+    """What was set for all brokers (the BROKER resource with the empty name)."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+    return [
+        ConfigEntry(
+            name, text, source, BROKER_NAMES[name].type, BROKER_NAMES[name].doc, synonyms=[Synonym(name, text, source)]
+        )
+        for name, text in sorted(cluster.items())
+        if names is None or name in names
+    ]
+
+
+def _fixed(name: str, defaults: Defaults) -> ConfigEntry:
+    key = STATIC_KEYS[name]
+    synonyms = [Synonym(name, key.default, ConfigSource.DEFAULT)]
+    if name in defaults.static:
+        synonyms.insert(0, Synonym(name, defaults.static[name], ConfigSource.STATIC_BROKER))
+    return ConfigEntry(
+        name, synonyms[0].value, synonyms[0].source, key.type, key.doc, read_only=True, synonyms=synonyms
+    )
+
+
+def _describe_topic_default(name: str, defaults: Defaults) -> ConfigEntry:
+    key, broker = BROKER_NAMES[name], _broker_name(name)
+    synonyms = [Synonym(name, layer[name], source) for source, layer in defaults.layers() if name in layer]
+    if broker == key.broker_names[-1]:
+        synonyms.append(Synonym(name, broker.from_topic(key.default), ConfigSource.DEFAULT))
+    value, source = (synonyms[0].value, synonyms[0].source) if synonyms else (None, ConfigSource.DEFAULT)
+    kind = key.type if broker.factor == 1 else ConfigType.INT
+    return ConfigEntry(name, value, source, kind, key.doc, read_only=name not in DYNAMIC_NAMES, synonyms=synonyms)

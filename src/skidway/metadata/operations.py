@@ -1,0 +1,185 @@
+"""What the controller can be asked, and what it answers.
+
+Operations carry plain values, no wire messages; handlers translate. A reply has one result for each item asked, in
+the order of the request, with a code and a sentence of its own: one bad item does not spoil the others.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from skidway.errors import ErrorCode, ProtocolError
+from skidway.metadata.config_keys import ConfigEntry
+from skidway.metadata.image import Endpoint
+from skidway.runtime.replicated import Operation
+from skidway.wire.message import ZERO_UUID
+
+METADATA_VERSION = 25
+"""metadata.version 4.0-IV3: the level at which Kafka writes the records this controller writes."""
+
+
+MESSAGE_CHARS_MAX = 1_000
+
+
+def sentence(refusal: ProtocolError) -> str | None:
+    """The refusal's message, short enough for any response: it may quote what a client sent."""
+    return refusal.message and refusal.message[:MESSAGE_CHARS_MAX]
+
+
+# --- the cluster itself ---
+
+
+@dataclass(slots=True)
+class Bootstrap(Operation[Mapping[str, int]]):
+    """Finalize the features a fresh log lacks; answers all that are finalized. Harmless when repeated."""
+
+    features: Mapping[str, int] = field(default_factory=lambda: {"metadata.version": METADATA_VERSION})
+
+
+@dataclass(slots=True)
+class BrokerRegistered:
+    epoch: int
+
+
+@dataclass(slots=True)
+class RegisterBroker(Operation[BrokerRegistered]):
+    """A broker begins a run; each gets a new broker epoch."""
+
+    broker_id: int
+    incarnation_id: bytes
+    endpoints: list[Endpoint]
+    rack: str | None = None
+    log_dirs: list[bytes] = field(default_factory=list)
+    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    fenced: bool = False
+    new_leader_epochs: bool = False
+    """Begin a new leader epoch in every partition it leads: after an unclean stop its logs may have lost a tail, and
+    whoever read that tail must be able to tell."""
+
+
+@dataclass(slots=True)
+class ProducerIdBlock:
+    first: int
+    count: int
+
+
+@dataclass(slots=True)
+class AllocateProducerIds(Operation[ProducerIdBlock]):
+    """Ids nobody was given before."""
+
+    broker_id: int
+    broker_epoch: int = -1
+
+
+# --- topics ---
+
+
+@dataclass(slots=True)
+class NewTopic:
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: list[tuple[int, list[int]]] = field(default_factory=list)
+    """(partition, replicas), when the client chose the brokers itself."""
+    configs: list[tuple[str, str | None]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TopicCreated:
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    id: bytes = ZERO_UUID
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: list[ConfigEntry] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class CreateTopics(Operation[list[TopicCreated]]):
+    topics: list[NewTopic]
+    validate_only: bool = False
+
+
+@dataclass(slots=True)
+class TopicDeleted:
+    name: str | None
+    id: bytes = ZERO_UUID
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(slots=True)
+class DeleteTopics(Operation[list[TopicDeleted]]):
+    """By name, with a zero id, or by id, with no name."""
+
+    topics: list[tuple[str | None, bytes]]
+
+
+@dataclass(slots=True)
+class MorePartitions:
+    name: str
+    count: int
+    """The new number of partitions, not the difference."""
+    assignments: list[list[int]] | None = None
+    """The replicas of each added partition."""
+
+
+@dataclass(slots=True)
+class PartitionsCreated:
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(slots=True)
+class CreatePartitions(Operation[list[PartitionsCreated]]):
+    topics: list[MorePartitions]
+    validate_only: bool = False
+
+
+# --- configuration ---
+
+
+class AlterOp(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(slots=True)
+class ConfigReplacement:
+    resource_type: int
+    resource_name: str
+    configs: list[tuple[str, str | None]]
+
+
+@dataclass(slots=True)
+class ConfigChange:
+    resource_type: int
+    resource_name: str
+    changes: list[tuple[str, int, str | None]]
+    """(name, AlterOp, value)"""
+
+
+@dataclass(slots=True)
+class ConfigsAltered:
+    resource_type: int
+    resource_name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(slots=True)
+class AlterConfigs(Operation[list[ConfigsAltered]]):
+    """Everything not named goes back to its default."""
+
+    resources: list[ConfigReplacement]
+    validate_only: bool = False
+
+
+@dataclass(slots=True)
+class IncrementalAlterConfigs(Operation[list[ConfigsAltered]]):
+    resources: list[ConfigChange]
+    validate_only: bool = False

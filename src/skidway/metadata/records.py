@@ -1,0 +1,91 @@
+"""Metadata records <-> bytes, as KRaft writes its log.
+
+A record's value is: frame version 1, record type, record version (three unsigned varints), then the body. One
+decision is one batch: after a crash it is there as a whole or not at all. Control batches belong to the quorum and
+are passed over. What cannot be read raises StorageError: metadata is never skipped or guessed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from skidway.errors import ProtocolError, StorageError
+from skidway.limits import DEFAULT_LIMITS
+from skidway.ports import Buffer, FileSlice
+from skidway.records.batch import crc_matches, iter_headers
+from skidway.records.record import Record, build_batch, read_records
+from skidway.wire.compile import Codec
+from skidway.wire.message import Message
+from skidway.wire.primitives import encode_uvarint, read_uvarint
+from skidway.wire.registry import codec
+from skidway.wire.schema import metadata_records
+
+FRAME_VERSION = 1
+_CLASSES: dict[int, type[Message]] = {
+    cls.__key__: cls
+    for cls in vars(metadata_records).values()
+    if isinstance(cls, type) and issubclass(cls, Message) and cls.__key__ is not None
+}
+
+
+# Said once: the cache in front of `codec` hides its type.
+_codec: Callable[[type[Message]], Codec[Message]] = codec
+
+
+def encode(record: Message) -> bytes:
+    cls: type[Message] = type(record)
+    assert cls.__key__ is not None, record
+    version = cls.__versions__.last
+    parts: list[Buffer | FileSlice] = [
+        encode_uvarint(FRAME_VERSION),
+        encode_uvarint(cls.__key__),
+        encode_uvarint(version),
+    ]
+    _codec(cls).encoder(version)(record, parts)
+    return b"".join(part for part in parts if not isinstance(part, FileSlice))
+
+
+def decode(value: Buffer) -> Message:
+    try:
+        frame_version, position = read_uvarint(value, 0)
+        if frame_version != FRAME_VERSION:
+            raise StorageError(f"metadata record with frame version {frame_version}, only {FRAME_VERSION} is known")
+        key, position = read_uvarint(value, position)
+        version, position = read_uvarint(value, position)
+        cls = _CLASSES.get(key)
+        if cls is None:
+            raise StorageError(f"metadata record of the unknown type {key}")
+        record, end = _codec(cls).decoder(version)(value, position)
+    except StorageError:
+        raise
+    except (ProtocolError, IndexError) as error:
+        raise StorageError(f"unreadable metadata record: {error}") from error
+    if end != len(value):
+        raise StorageError(f"{len(value) - end} bytes after a metadata record of type {key}")
+    return record
+
+
+def to_batch(records: Sequence[Message], timestamp_ms: int) -> bytearray:
+    return build_batch([Record(0, timestamp_ms, None, encode(record)) for record in records])
+
+
+def from_batches(buffer: Buffer) -> Iterator[Message]:
+    """The records of whole batches."""
+    view = memoryview(buffer)
+    try:
+        for position, header in iter_headers(buffer):
+            if header.is_control:
+                continue
+            batch = view[position : position + header.size]
+            if not crc_matches(batch):
+                raise StorageError(f"metadata batch at offset {header.base_offset} fails its checksum")
+            yield from _values(read_records(batch, decompressed_bytes_max=DEFAULT_LIMITS.decompressed_bytes_max))
+    except StorageError:
+        raise
+    except ProtocolError as error:
+        raise StorageError(f"unreadable metadata batch: {error}") from error
+
+
+def _values(records: Iterable[Record]) -> Iterator[Message]:
+    for record in records:
+        if record.value is None:
+            raise StorageError(f"metadata record at offset {record.offset} without a value")
+        yield decode(record.value)

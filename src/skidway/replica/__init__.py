@@ -1,0 +1,1 @@
+"""One partition's replication: who has what, and what is therefore committed. Pure."""

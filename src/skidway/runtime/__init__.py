@@ -1,0 +1,1 @@
+"""Hosts for machines: what waits, what is due, and how decisions become records. No I/O."""

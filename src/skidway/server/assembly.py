@@ -1,0 +1,36 @@
+"""Puts the broker's node together from its settings and the real machine's disk, clock and randomness."""
+
+import logging
+from typing import Any
+
+from skidway.ports import Clock, Random
+from skidway.server.config import Address, Settings
+from skidway.server.disk import RealDisk
+
+
+def make_node(settings: Settings, advertised: Address, disk: RealDisk, clock: Clock, random: Random) -> Any:
+    """The node, not opened yet. Imported here: flags and settings are checked before the broker is loaded."""
+    from skidway.broker.node import Node
+    from skidway.broker.settings import NodeSettings
+
+    node_settings = NodeSettings(
+        node_id=settings.node_id,
+        host=advertised.host,
+        port=advertised.port,
+        data_dir=str(disk.root),
+        cluster_id=settings.cluster_id,
+        auto_create_topics=settings.auto_create_topics,
+        default_partitions=settings.default_partitions,
+        default_replication_factor=settings.default_replication_factor,
+        topic_defaults={"flush": settings.flush, **settings.topic_defaults},
+        retention_check_ms=settings.retention_check_ms,
+        checkpoint_ms=settings.checkpoint_ms,
+    )
+    node_settings.validate()
+    return Node(node_settings, disk, clock, random, settings.limits, logging.getLogger("skidway.node").info)
+
+
+def hangup_type() -> type[Exception]:
+    from skidway.broker.connection import Hangup
+
+    return Hangup

@@ -1,0 +1,275 @@
+"""What an operator may set, and from where: flags win over environment over file over defaults.
+
+The file is TOML. An environment variable is `SKIDWAY_` and the setting's name in capitals, with `__` before a name
+inside a table: SKIDWAY_NODE_ID, SKIDWAY_LIMITS__CONNECTIONS_MAX. A topic default is set by its Kafka name
+(`"retention.ms" = 1000` under `[topic_defaults]`, or SKIDWAY_TOPIC_DEFAULTS__RETENTION_MS).
+Anything unknown or wrong stops the start with one sentence: what, where, what was expected, and the closest name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Literal
+
+import msgspec
+import msgspec.structs
+
+from skidway.limits import DEFAULT_LIMITS, INT32_MAX, Limits
+
+ENVIRONMENT_PREFIX = "SKIDWAY_"
+TABLE_SEPARATOR = "__"
+PORT_MAX = 65_535
+# Set by other parts of the project, not by an operator.
+ENVIRONMENT_RESERVED = ("SKIDWAY_CONFIG", "SKIDWAY_BOOTSTRAP")
+
+Value = Any
+"""What TOML can hold, or a string from the environment or from a flag."""
+
+
+class ConfigError(Exception):
+    """The settings cannot be used; the message is for the operator."""
+
+
+class Address(msgspec.Struct, frozen=True):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_wildcard(self) -> bool:
+        return self.host in ("", "0.0.0.0", "::")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    data_dir: str = "data"
+    node_id: int = 1
+    listen: str = "127.0.0.1:9092"
+    advertise: str | None = None
+    """What clients are told to connect to; by default the listen address, or the host's name for 0.0.0.0."""
+    cluster_id: str | None = None
+    flush: Literal["sync", "os"] = "sync"
+    auto_create_topics: bool = True
+    default_partitions: int = 1
+    default_replication_factor: int = 1
+    topic_defaults: dict[str, str] = {}
+    limits: Limits = DEFAULT_LIMITS
+    retention_check_ms: int = 300_000
+    checkpoint_ms: int = 60_000
+    sync_threads: int = 4
+    drain_ms: int = 5_000
+    """How long a stopping broker waits for replies on their way."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    def listen_address(self) -> Address:
+        return parse_address(self.listen)
+
+    def advertised_address(self, bound_port: int) -> Address:
+        """Port 0 means the one the listener got."""
+        if self.advertise is not None:
+            address = parse_address(self.advertise)
+            return Address(address.host, address.port or bound_port)
+        address = self.listen_address()
+        if not address.is_wildcard:
+            return Address(address.host, bound_port)
+        import socket  # only here: not every caller of the settings wants it loaded
+
+        return Address(socket.gethostname(), bound_port)
+
+
+TABLES = ("limits", "topic_defaults")
+NAMES = tuple(Settings.__struct_fields__)
+LIMIT_NAMES = tuple(field.name for field in fields(Limits))
+POSITIVE = ("default_partitions", "default_replication_factor", "retention_check_ms", "checkpoint_ms", "sync_threads")
+EXPECTED = {
+    int: "a whole number",
+    bool: "true or false",
+    str: "a text",
+}
+
+
+def load_settings(
+    file: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Value] | None = None,
+    assignments: Mapping[str, str] | None = None,
+) -> Settings:
+    """`flags` maps settings to the values of flags of their own, None meaning not given.
+
+    `assignments` come from `--set NAME=VALUE` and win over all; a name in a table is `limits.connections_max`.
+    """
+    values: dict[str, Value] = {}
+    origins: dict[str, str] = {}
+    if file is not None:
+        _take_file(file, values, origins)
+    _take_environment(environment or {}, values, origins)
+    for name, value in (flags or {}).items():
+        if value is not None:
+            _put(name, value, f"flag --{name.replace('_', '-')}", values, origins)
+    for name, value in (assignments or {}).items():
+        _put(name, value, f"flag --set {name}", values, origins)
+    return _build(values, origins)
+
+
+def parse_address(text: str) -> Address:
+    """HOST:PORT, [IPv6]:PORT or :PORT; raises ValueError with a sentence."""
+    host, colon, port_text = text.rpartition(":")
+    if not colon:
+        raise ValueError(f"{text!r} has no port: expected HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r}: an IPv6 address is written in brackets, such as [::1]:9092")
+    if not (port_text.isascii() and port_text.isdigit()) or int(port_text) > PORT_MAX:
+        raise ValueError(f"{text!r}: the port is a number from 0 to {PORT_MAX}")
+    return Address(host or "0.0.0.0", int(port_text))
+
+
+def _take_file(file: str, values: dict[str, Value], origins: dict[str, str]) -> None:
+    import tomllib  # most starts have no file
+
+    try:
+        with open(file, "rb") as stream:
+            document = tomllib.load(stream)
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from None
+    for name, value in document.items():
+        if name in TABLES and isinstance(value, dict):
+            for inner, inner_value in _flatten(value).items():
+                _put(f"{name}.{inner}", inner_value, f"{file}, key {name}.{inner}", values, origins)
+        else:
+            _put(name, value, f"{file}, key {name}", values, origins)
+
+
+def _flatten(table: dict[str, Value], prefix: str = "") -> dict[str, Value]:
+    """TOML reads an unquoted `retention.ms = 1` as a table in a table; the operator meant the dotted name."""
+    flat: dict[str, Value] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            flat.update(_flatten(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _take_environment(environment: Mapping[str, str], values: dict[str, Value], origins: dict[str, str]) -> None:
+    for variable in sorted(environment):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in ENVIRONMENT_RESERVED:
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        table, separator, inner = name.partition(TABLE_SEPARATOR)
+        if separator:
+            # Kafka's topic settings have dots in their names, which a variable cannot have.
+            name = f"{table}.{inner.replace('_', '.') if table == 'topic_defaults' else inner}"
+        _put(name, environment[variable], f"environment variable {variable}", values, origins)
+
+
+def _put(name: str, value: Value, origin: str, values: dict[str, Value], origins: dict[str, str]) -> None:
+    table, dot, inner = name.partition(".")
+    if dot and table == "limits":
+        _require_known(inner, LIMIT_NAMES, "limits.", origin)
+    elif not (dot and table == "topic_defaults"):
+        _require_known(name, NAMES, "", origin)
+        if name in TABLES:
+            raise ConfigError(f"{name} in {origin}: expected a table of settings, got {_show(value)}")
+    values[name] = value
+    origins[name] = origin
+
+
+def _require_known(name: str, known: tuple[str, ...], prefix: str, origin: str) -> None:
+    if name in known:
+        return
+    import difflib  # only a mistake needs it
+
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {prefix}{close[0]}?" if close else f"; known are {', '.join(prefix + n for n in known)}"
+    raise ConfigError(f"unknown setting {prefix}{name} in {origin}{hint}")
+
+
+def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
+    top: dict[str, Value] = {}
+    limits: dict[str, int] = {}
+    topic_defaults: dict[str, str] = {}
+    for name, value in values.items():
+        table, dot, inner = name.partition(".")
+        if dot and table == "limits":
+            limits[inner] = _convert(name, value, int, origins[name])
+        elif dot:
+            topic_defaults[inner] = _topic_value(name, value, origins[name])
+        else:
+            top[name] = _convert(name, value, _FIELD_TYPES[name], origins[name])
+    settings = Settings(**top, topic_defaults=topic_defaults, limits=_build_limits(limits, origins))
+    _check(settings, origins)
+    return settings
+
+
+def _build_limits(values: dict[str, int], origins: dict[str, str]) -> Limits:
+    # A bound that was not set follows the one it must not exceed.
+    if "connections_max" in values:
+        values.setdefault(
+            "connections_per_ip_max", min(values["connections_max"], DEFAULT_LIMITS.connections_per_ip_max)
+        )
+    if "frame_bytes_max" in values:
+        values.setdefault("receive_bytes_max", max(values["frame_bytes_max"], DEFAULT_LIMITS.receive_bytes_max))
+    try:
+        return Limits(**values)
+    except ValueError as error:
+        named = [f"limits.{name}" for name in values if f"limits.{name}" in str(error)]
+        where = sorted({origins[name] for name in named if name in origins})
+        raise ConfigError(f"{error} (set in {'; '.join(where)})" if where else str(error)) from None
+
+
+def _topic_value(name: str, value: Value, origin: str) -> str:
+    """Kafka writes every topic setting as text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ConfigError(f"{name} in {origin}: expected a text, a number, true or false, got {_show(value)}")
+
+
+def _convert(name: str, value: Value, kind: Any, origin: str) -> Any:
+    """Text from the environment or a flag becomes the type that is wanted; TOML values must have it already."""
+    strict = not isinstance(value, str)
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError:
+        raise ConfigError(f"{name} in {origin}: expected {_expected(kind)}, got {_show(value)}") from None
+
+
+def _expected(kind: Any) -> str:
+    if kind in EXPECTED:
+        return EXPECTED[kind]
+    options = getattr(kind, "__args__", ())
+    texts = [repr(option) for option in options if isinstance(option, str)]
+    return f"one of {', '.join(texts)}" if texts else "a text"
+
+
+def _show(value: Value) -> str:
+    return f"{value!r}" if isinstance(value, str | int | float) else f"a {type(value).__name__}"
+
+
+def _check(settings: Settings, origins: dict[str, str]) -> None:
+    for name in ("listen", "advertise"):
+        text = getattr(settings, name)
+        if text is None:
+            continue
+        try:
+            parse_address(text)
+        except ValueError as error:
+            raise ConfigError(f"{name} in {origins.get(name, 'the defaults')}: {error}") from None
+    for name in POSITIVE:
+        if getattr(settings, name) <= 0:
+            raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {getattr(settings, name)}")
+    for name in ("node_id", "drain_ms"):
+        if getattr(settings, name) < 0:
+            raise ConfigError(f"{name} in {origins[name]}: expected 0 or more, got {getattr(settings, name)}")
+    if settings.node_id > INT32_MAX:
+        raise ConfigError(f"node_id in {origins['node_id']}: expected at most {INT32_MAX}, got {settings.node_id}")
+    if not settings.data_dir:
+        raise ConfigError(f"data_dir in {origins['data_dir']}: expected a directory, got an empty text")
+
+
+_FIELD_TYPES: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(Settings)}

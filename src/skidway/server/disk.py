@@ -1,0 +1,267 @@
+"""A data directory on a real disk: `ports.Disk` and `ports.File` over descriptors.
+
+Appends go to a tracked end by position, never by O_APPEND: whatever a failed append left behind lies past that end,
+is cut off at once, and would be overwritten by the next append even if cutting failed.
+One broker per data directory: an exclusive lock on `.lock` is held until `close`.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import threading
+
+from skidway.ports import Buffer
+
+LOCK_NAME = ".lock"
+TEMPORARY_SUFFIX = ".tmp"
+BUFFERS_PER_WRITE_MAX = 1024  # IOV_MAX of Linux and macOS
+READ_CHUNK_MAX = 1 << 30  # one read system call moves less than 2 GiB
+
+# Held for a few instructions only: it keeps `close` from taking a descriptor away under a running `sync`.
+_sync_lock = threading.Lock()
+
+# macOS has no fdatasync.
+_datasync = getattr(os, "fdatasync", os.fsync)
+
+
+class DataDirectoryInUse(Exception):
+    """Another process holds the lock of the data directory."""
+
+
+class RealFile:
+    __slots__ = ("_closing", "_fd", "_size", "_syncs")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._size = os.fstat(fd).st_size
+        self._syncs = 0
+        self._closing = False
+
+    def size(self) -> int:
+        return self._size
+
+    def append(self, *buffers: Buffer) -> int:
+        start = self._size
+        if len(buffers) == 1:
+            buffer = buffers[0]
+            try:
+                written = os.pwrite(self._fd, buffer, start)
+            except OSError:
+                self._cut_off(start)
+                raise
+            if written == len(buffer):
+                self._size = start + written
+                return start
+            buffers = (memoryview(buffer)[written:],)
+            self._append_rest(buffers, start, start + written)
+            return start
+        self._append_rest(buffers, start, start)
+        return start
+
+    def _append_rest(self, buffers: tuple[Buffer, ...], start: int, position: int) -> None:
+        rest = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+        try:
+            while rest:
+                written = os.pwritev(self._fd, rest[:BUFFERS_PER_WRITE_MAX], position)
+                if written == 0:
+                    raise OSError(errno.EIO, "the file takes no more bytes")
+                position += written
+                rest = _after(rest, written)
+        except OSError:
+            self._cut_off(start)
+            raise
+        self._size = position
+
+    def _cut_off(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError:
+            # The bytes past `_size` are never served, and the next append writes over them.
+            pass
+
+    def read_at(self, position: int, size: int) -> bytes:
+        data = os.pread(self._fd, min(size, READ_CHUNK_MAX), position)
+        if len(data) == size or not data:
+            return data
+        pieces = [data]
+        missing = size - len(data)
+        while missing and data:
+            position += len(data)
+            data = os.pread(self._fd, min(missing, READ_CHUNK_MAX), position)
+            pieces.append(data)
+            missing -= len(data)
+        return b"".join(pieces)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self._size = size
+
+    def sync(self) -> None:
+        with _sync_lock:
+            if self._closing:
+                raise OSError(errno.EBADF, "sync of a closed file")
+            self._syncs += 1
+        try:
+            _datasync(self._fd)
+        finally:
+            with _sync_lock:
+                self._syncs -= 1
+                last = self._closing and self._syncs == 0
+            if last:
+                self._release()
+
+    def fileno(self) -> int:
+        return -1 if self._closing else self._fd
+
+    def close(self) -> None:
+        with _sync_lock:
+            if self._closing:
+                return
+            self._closing = True
+            busy = self._syncs > 0
+        if not busy:
+            self._release()
+
+    def _release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        # Nobody holds a reference any more, so no sync can be running. No lock: finalisers may run anywhere.
+        fd = getattr(self, "_fd", -1)
+        if fd >= 0:
+            self._fd = -1
+            os.close(fd)
+
+
+class RealDisk:
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+        os.makedirs(self.root, exist_ok=True)
+        self._lock_fd = _lock(self.root)
+
+    def close(self) -> None:
+        """Let another broker have the directory."""
+        fd, self._lock_fd = self._lock_fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(os.open(self._locate(path), flags, 0o644))
+
+    def read(self, path: str) -> bytes:
+        with open(self._locate(path), "rb", buffering=0) as file:
+            return file.read()
+
+    def write_atomic(self, path: str, data: Buffer) -> None:
+        target = self._locate(path)
+        temporary = target + TEMPORARY_SUFFIX
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                rest = memoryview(data).cast("B")
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.rename(temporary, target)
+        except OSError:
+            _remove_if_there(temporary)
+            raise
+        _sync_directory(os.path.dirname(target))
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(self._locate(path)))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._locate(path))
+
+    def size(self, path: str) -> int:
+        return os.stat(self._locate(path)).st_size
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(self._locate(path), exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(self._locate(source), self._locate(target))
+
+    def remove(self, path: str) -> None:
+        _remove_if_there(self._locate(path))
+
+    def remove_tree(self, path: str) -> None:
+        if not path:
+            raise ValueError("the data directory itself is never removed")
+        _remove_tree(self._locate(path))
+
+    def sync_directory(self, path: str) -> None:
+        _sync_directory(self._locate(path))
+
+    def usage(self) -> tuple[int, int]:
+        volume = os.statvfs(self.root)
+        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
+    def _locate(self, path: str) -> str:
+        """Topic names reach paths: nothing may lead out of the data directory."""
+        if not path:
+            return self.root
+        parts = path.split("/")
+        if "\0" in path or not all(part and part not in (".", "..") for part in parts):
+            raise ValueError(f"not a path inside the data directory: {path!r}")
+        return f"{self.root}/{path}"
+
+
+def _after(buffers: list[memoryview], written: int) -> list[memoryview]:
+    for index, buffer in enumerate(buffers):
+        if written < len(buffer):
+            return [buffer[written:], *buffers[index + 1 :]]
+        written -= len(buffer)
+    return []
+
+
+def _lock(root: str) -> int:
+    path = f"{root}/{LOCK_NAME}"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+        os.close(fd)
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise
+        by = f" by process {owner}" if owner else ""
+        raise DataDirectoryInUse(f"the data directory {root} is in use{by}: give each broker its own") from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
+
+
+def _remove_if_there(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def _remove_tree(path: str) -> None:
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(mode):
+        os.unlink(path)  # also a link to a directory: what it points to is not ours
+        return
+    for name in os.listdir(path):
+        _remove_tree(f"{path}/{name}")
+    os.rmdir(path)
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,203 @@
+"""A broker from start to stop: limits of the process, data directory, node, socket, signals, orderly end.
+
+Stopping: no new clients, replies on their way leave (for `drain_ms` at most), syncs finish, the node closes its logs.
+A second signal ends the process at once; the logs are then recovered at the next start like after a crash.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec.structs
+
+from skidway import __version__
+from skidway.broker.identity import WrongDataDirectory
+from skidway.errors import InvalidConfig, ProtocolError
+from skidway.limits import Limits
+from skidway.ports import Clock
+from skidway.server import assembly
+from skidway.server.clock import SystemClock, SystemRandom
+from skidway.server.config import Address, Settings
+from skidway.server.disk import DataDirectoryInUse, RealDisk
+from skidway.server.listener import Listener, bind
+from skidway.server.turn import Turn
+
+log = logging.getLogger("skidway.server")
+
+SYNC_TIMEOUT_S = 30.0
+MAINTENANCE_MS_MAX = 60_000
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+MakeNode = Callable[[Settings, Address, RealDisk, SystemClock, SystemRandom], Any]
+
+
+class StartError(Exception):
+    """The broker cannot start; the message is for the operator."""
+
+
+def run(
+    settings: Settings,
+    *,
+    ready_file: str | None = None,
+    make_node: MakeNode = assembly.make_node,
+    hangup: type[Exception] | None = None,
+    use_uvloop: bool = True,
+) -> None:
+    """Serve until SIGTERM or SIGINT. `make_node` and `hangup` let tests serve something else."""
+    if not __debug__:
+        raise StartError("runs with its assertions on: start Python without -O and PYTHONOPTIMIZE")
+    logging.basicConfig(level=settings.log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    limits = _fit_open_files(settings.limits, _raise_open_files_limit())
+    settings = msgspec.structs.replace(settings, limits=limits)
+    try:
+        disk = RealDisk(settings.data_dir)
+    except DataDirectoryInUse as error:
+        raise StartError(str(error)) from None
+    except OSError as error:
+        raise StartError(f"cannot use the data directory {settings.data_dir}: {error.strerror}") from None
+    try:
+        broker = Broker(settings, disk, make_node, hangup or assembly.hangup_type(), ready_file)
+        _run_loop(broker.serve(), use_uvloop)
+    finally:
+        disk.close()
+
+
+class Broker:
+    def __init__(
+        self,
+        settings: Settings,
+        disk: RealDisk,
+        make_node: MakeNode,
+        hangup: type[Exception],
+        ready_file: str | None,
+    ) -> None:
+        self._settings = settings
+        self._disk = disk
+        self._make_node = make_node
+        self._hangup = hangup
+        self._ready_file = ready_file
+        self._clock: Clock = SystemClock()
+        self._maintenance_timer: asyncio.TimerHandle | None = None
+
+    async def serve(self) -> None:
+        settings, clock = self._settings, SystemClock()
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        # Signals first: one that comes while the logs are recovered is obeyed as soon as the node is open.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _on_signal, stop)
+        address = settings.listen_address()
+        try:
+            bound = bind(address.host, address.port)
+        except OSError as error:
+            raise StartError(str(error.strerror or error)) from None
+        # The port is taken before the node opens, because the node tells it to clients; nobody is accepted yet.
+        port = int(bound.getsockname()[1])
+        try:
+            node = self._make_node(settings, settings.advertised_address(port), self._disk, clock, SystemRandom())
+        except InvalidConfig as error:
+            bound.close()
+            raise StartError(f"topic_defaults: {error}") from None
+        try:
+            node.open(clock.monotonic_ms(), clock.wall_ms())
+        except (OSError, ProtocolError, WrongDataDirectory) as error:
+            bound.close()
+            raise StartError(f"the data in {self._disk.root} cannot be served: {error}") from error
+        turn = Turn(loop, node, clock, sync_threads=settings.sync_threads)
+        listener = Listener(loop, node, turn, clock, settings.limits, hangup=self._hangup)
+        turn.settle()
+        await listener.start(bound)
+        self._maintain(loop, node, turn)
+        self._tell_ready(Address(address.host, port))
+        await stop.wait()
+        await self._stop(node, turn, listener)
+
+    async def _stop(self, node: Any, turn: Turn, listener: Listener) -> None:
+        log.info("stopping: no new clients, %d to be answered", len(listener.clients))
+        if self._maintenance_timer is not None:
+            self._maintenance_timer.cancel()
+        begin_stop = getattr(node, "begin_stop", None)
+        if begin_stop is not None:
+            begin_stop(self._clock.monotonic_ms())
+            turn.settle()
+        dropped = await listener.drain(self._settings.drain_ms / 1000)
+        if dropped:
+            log.warning("%d clients were dropped before their replies were out", dropped)
+        synced = await turn.finish(SYNC_TIMEOUT_S)
+        turn.close()
+        node.close(synced)
+        log.info("stopped%s", "" if synced else ", with syncs unfinished: logs will be recovered at the next start")
+
+    def _maintain(self, loop: asyncio.AbstractEventLoop, node: Any, turn: Turn) -> None:
+        """Retention and checkpoints: the node knows which is due."""
+        interval_ms = min(self._settings.retention_check_ms, self._settings.checkpoint_ms, MAINTENANCE_MS_MAX)
+
+        def due() -> None:
+            try:
+                node.maintain(self._clock.monotonic_ms(), self._clock.wall_ms())
+            except Exception:
+                log.exception("maintenance failed; tried again in %d ms", interval_ms)
+            turn.settle()
+            self._maintenance_timer = loop.call_later(interval_ms / 1000, due)
+
+        self._maintenance_timer = loop.call_later(interval_ms / 1000, due)
+
+    def _tell_ready(self, address: Address) -> None:
+        settings = self._settings
+        if self._ready_file is not None:
+            temporary = f"{self._ready_file}.tmp"
+            with open(temporary, "w", encoding="utf-8") as file:  # once, before anyone is served
+                file.write(f"{address}\n")
+            os.replace(temporary, self._ready_file)  # whoever waits for the file finds it whole
+        where = f"(node {settings.node_id}, data in {self._disk.root})"
+        print(f"skidway {__version__} ready on {address} {where}", flush=True)
+
+
+def _on_signal(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        log.warning("second signal: exiting at once")
+        logging.shutdown()
+        os._exit(1)
+    stop.set()
+
+
+def _run_loop(main: Coroutine[Any, Any, None], use_uvloop: bool) -> None:
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    if use_uvloop:
+        try:
+            import uvloop
+
+            new_loop = uvloop.new_event_loop
+        except ImportError:
+            log.info("uvloop is not installed: serving with asyncio's own loop, more slowly")
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main)
+
+
+def _raise_open_files_limit() -> int:
+    """As many as the system allows; returns that number."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        return soft
+    return hard
+
+
+def _fit_open_files(limits: Limits, open_files_max: int) -> Limits:
+    """However many clients come, half of the open files are left for the logs."""
+    if open_files_max < 0 or limits.connections_max <= open_files_max // 2:
+        return limits
+    fitting = max(1, open_files_max // 2)
+    log.warning("limits.connections_max is lowered to %d: this process may open %d files", fitting, open_files_max)
+    per_ip = min(limits.connections_per_ip_max, fitting)
+    return dataclasses.replace(limits, connections_max=fitting, connections_per_ip_max=per_ip)

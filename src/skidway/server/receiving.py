@@ -1,0 +1,95 @@
+"""The memory that partly received frames may take, for all connections together.
+
+Reading goes into one scratch buffer that all connections share: both uvloop and asyncio ask for a buffer, read into
+it and report the bytes without running anything in between. Only what is left of a frame after such a pass is kept
+with its connection: a short tail as it is, a longer one in a buffer from here, which grows with the bytes received,
+not with the bytes announced. Buffers are reused, because touching fresh memory is dear.
+"""
+
+from collections import deque
+from typing import Protocol
+
+from skidway.limits import KIB, MIB
+
+SCRATCH_BYTES = 256 * KIB
+SCRATCH_BYTES_SCARCE = 16 * KIB
+STASH_BYTES_MAX = 8 * KIB
+"""A tail up to this is kept as it is and put in front of the scratch buffer at the next read."""
+BUFFER_BYTES_MIN = 64 * KIB
+EAGER_BYTES = 256 * KIB
+"""A frame up to this gets its whole buffer at once; a larger one starts with this much."""
+POOL_BYTES_MAX = 32 * MIB
+POOLED_BUFFER_BYTES_MAX = 4 * MIB
+
+
+class Claimant(Protocol):
+    def on_memory(self) -> None:
+        """There may be room now."""
+        ...
+
+
+class ReceiveMemory:
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.used_bytes = 0
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.waiting: deque[Claimant] = deque()
+        self._scratch_scarce = self.scratch[:SCRATCH_BYTES_SCARCE]
+        self._free: dict[int, list[memoryview]] = {}
+        self._free_bytes = 0
+        # One connection may always finish its frame, or a full memory would stay full for ever.
+        self._first: Claimant | None = None
+
+    def reading_buffer(self) -> memoryview:
+        """Where a connection without a partial frame reads to. Little at a time when memory is scarce."""
+        return self.scratch if self.used_bytes < self.bytes_max else self._scratch_scarce
+
+    def has_room(self, size: int, claimant: Claimant) -> bool:
+        if self.used_bytes + size <= self.bytes_max or self._first is claimant:
+            return True
+        if self._first is None:
+            self._first = claimant
+            return True
+        return False
+
+    def take(self, size: int) -> memoryview:
+        capacity = capacity_for(size)
+        self.used_bytes += capacity
+        free = self._free.get(capacity)
+        if free:
+            self._free_bytes -= capacity
+            return free.pop()
+        return memoryview(bytearray(capacity))
+
+    def give_back(self, buffer: memoryview) -> None:
+        capacity = len(buffer)
+        self.used_bytes -= capacity
+        if capacity <= POOLED_BUFFER_BYTES_MAX and self._free_bytes + capacity <= POOL_BYTES_MAX:
+            self._free.setdefault(capacity, []).append(buffer)
+            self._free_bytes += capacity
+
+    def forget(self, claimant: Claimant) -> None:
+        """It holds nothing any more: its frame is whole, or it is gone."""
+        if self._first is claimant:
+            self._first = None
+
+    def wake(self) -> None:
+        """Let those who wait try again, the longest waiting first."""
+        for _ in range(len(self.waiting)):
+            if self._first is not None and self.used_bytes >= self.bytes_max:
+                return
+            self.waiting.popleft().on_memory()
+
+
+def capacity_for(size: int) -> int:
+    """Powers of two up to a megabyte, whole megabytes above: few sizes, little waste."""
+    if size <= BUFFER_BYTES_MIN:
+        return BUFFER_BYTES_MIN
+    if size <= MIB:
+        return 1 << (size - 1).bit_length()
+    return -(-size // MIB) * MIB
+
+
+def bytes_wanted(needed: int, received: int) -> int:
+    """The buffer for a frame of `needed` bytes of which `received` are here: doubling, never more than the frame."""
+    return min(needed, max(EAGER_BYTES, 2 * received))

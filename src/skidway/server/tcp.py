@@ -1,0 +1,370 @@
+"""One client's socket: bytes into its node connection, replies out, and every bound kept.
+
+All whole frames of one read are handled in one pass and their replies leave together. A pass never nests in another:
+what the node makes ready meanwhile for other connections is sent at the end of the turn.
+An error, a bug included, costs the connection it happened on and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING, cast
+
+from skidway.server.receiving import EAGER_BYTES, STASH_BYTES_MAX, bytes_wanted
+from skidway.server.sending import PlainSender, Sender
+
+if TYPE_CHECKING:
+    from skidway.server.listener import Listener
+    from skidway.server.served import ServedConnection
+
+log = logging.getLogger("skidway.tcp")
+
+LINGER_MS = 10_000
+"""How long a connection that is to close may take to send its last replies."""
+FAIR_BYTES_PER_SECOND = 16 * 1024
+"""A frame that takes longer than `frame_complete_ms` is still awaited if it came at this rate on average."""
+
+# Why a socket is not read at the moment; it is read when none of these holds.
+WAITS_FOR_NODE = 1
+WAITS_FOR_PEER = 2
+WAITS_FOR_MEMORY = 4
+CLOSING = 8
+
+
+class Client(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_close_when_answered",
+        "_end",
+        "_handling",
+        "_holding",
+        "_listener",
+        "_memory",
+        "_ready",
+        "_start",
+        "_stash",
+        "_transport",
+        "_waits",
+        "active_ms",
+        "close_by_ms",
+        "connection",
+        "ip",
+        "partial_since_ms",
+        "peer",
+        "sender",
+    )
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._memory = listener.memory
+        self.connection: ServedConnection | None = None
+        self.sender: Sender | None = None
+        self.peer = self.ip = ""
+        self.active_ms = 0
+        self.partial_since_ms = 0  # 0: no partial frame
+        self.close_by_ms = 0  # 0: not closing
+        self._close_when_answered = False
+        self._transport: asyncio.Transport | None = None
+        # The tail that is not handled yet is in `_stash`, or in `_holding` from `_start` to `_end`, or nowhere.
+        self._stash: bytearray | None = None
+        self._holding: memoryview | None = None
+        self._start = self._end = 0
+        self._waits = 0
+        self._handling = False
+        self._ready = False
+
+    # The loop's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        address = transport.get_extra_info("peername") or ("?", 0)
+        self.ip = address[0]
+        self.peer = f"[{self.ip}]:{address[1]}" if ":" in self.ip else f"{self.ip}:{address[1]}"
+        if not self._listener.admit(self):
+            self._transport.abort()
+            return
+        try:
+            self._begin(self._transport)
+        except OSError as error:  # a peer that is gone already
+            self.abort(str(error))
+        except Exception:
+            self._listener.report_bug(self, "connecting")
+            self.abort("a bug")
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        own_socket = transport.get_extra_info("socket")
+        own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.sender = PlainSender(self._listener.loop, own_socket.fileno(), self._on_sent, self._on_broken)
+        self.active_ms = self._listener.clock.monotonic_ms()
+        self.connection = self._listener.node.connect(self.peer)
+        self.connection.on_ready = self.on_ready
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._holding is not None:
+            return self._holding[self._end :]
+        if self._stash is None:
+            return self._memory.reading_buffer()
+        length = len(self._stash)
+        scratch = self._memory.scratch
+        scratch[:length] = self._stash
+        return scratch[length:]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._holding is not None:
+            self._end += nbytes
+            self._handle(self._holding, self._start, self._end)
+        elif self._stash is None:
+            self._handle(self._memory.scratch, 0, nbytes)
+        else:
+            # `get_buffer` has put the stash in front.
+            self._handle(self._memory.scratch, 0, len(self._stash) + nbytes)
+
+    def eof_received(self) -> bool:
+        """The peer sends no more; it still gets the replies it waits for."""
+        if self.connection is None:
+            return False
+        self._close_soon(when_answered=True)
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        connection, self.connection = self.connection, None
+        self._drop_tail()
+        if self.sender is not None:
+            self.sender.close()
+        self._listener.forget(self)
+        if connection is None:
+            return
+        try:
+            connection.closed()
+        except Exception:
+            self._listener.report_bug(self, "closing")
+
+    # The node's side.
+
+    def on_ready(self) -> None:
+        """Replies became ready, or the node can take more requests. Sent at the end of the turn."""
+        if not self._handling and not self._ready:
+            self._ready = True
+            self._listener.mark_ready(self)
+
+    def send_ready(self) -> None:
+        self._ready = False
+        if self.connection is None:
+            return
+        self._send_outbox()
+        if self._waits & WAITS_FOR_NODE:
+            self._take_up_again()
+        self._close_if_answered()
+
+    # The listener's side.
+
+    def on_memory(self) -> None:
+        if not self._waits & WAITS_FOR_MEMORY:
+            return
+        self._waits &= ~WAITS_FOR_MEMORY
+        self._take_up_again()
+
+    def check_time(self, now_ms: int) -> None:
+        """Called now and then: idle for too long, a frame that never becomes whole, a close that takes too long."""
+        limits = self._listener.limits
+        if self.close_by_ms:
+            if now_ms >= self.close_by_ms:
+                self.abort("its last replies were not read in time")
+            return
+        if self.partial_since_ms and not self._waits:
+            waited_ms = now_ms - self.partial_since_ms
+            if waited_ms > limits.frame_complete_ms and self._tail_bytes() * 1000 < waited_ms * FAIR_BYTES_PER_SECOND:
+                self.abort(f"its request was not whole after {waited_ms} ms")
+                return
+        if now_ms - self.active_ms > limits.connection_idle_ms and not (self.connection and self.connection.pending):
+            self.abort(f"idle for {now_ms - self.active_ms} ms")
+
+    def drain(self) -> None:
+        """Read no more, answer what is under way, then close."""
+        self._close_soon(when_answered=True)
+
+    def abort(self, reason: str) -> None:
+        """Drop the peer now, with whatever it still waits for."""
+        log.debug("%s dropped: %s", self.peer, reason)
+        self._stop_reading(CLOSING)
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Handling.
+
+    def _handle(self, view: memoryview, start: int, end: int) -> None:
+        """Offer the bytes to the node, send its replies, keep the tail."""
+        connection = self.connection
+        if connection is None or self._waits & CLOSING:
+            return
+        self.active_ms = now_ms = self._listener.clock.monotonic_ms()
+        self._handling = True
+        try:
+            handled = connection.receive(view[start:end] if start or end < len(view) else view, now_ms)
+            if connection.outbox:
+                self._send_outbox()
+        except self._listener.hangup as reason:
+            self._hang_up(str(reason))
+            return
+        except Exception:
+            self._listener.report_bug(self, "handling a request")
+            self.abort("a bug")
+            return
+        finally:
+            self._handling = False
+        if handled == end - start:
+            if self.partial_since_ms:
+                self._drop_tail()
+        else:
+            self._keep_tail(view, start + handled, end, began=handled > 0 or not self.partial_since_ms)
+        self._listener.turn.check_deadline()
+
+    def _send_outbox(self) -> None:
+        connection, sender = self.connection, self.sender
+        if connection is None or sender is None:
+            return
+        if connection.outbox:
+            sender.send(connection.outbox)
+            connection.outbox.clear()
+            if sender.queued_bytes > self._listener.limits.reply_bytes_max:
+                self._stop_reading(WAITS_FOR_PEER)
+
+    def _take_up_again(self) -> None:
+        """Offer a kept tail once more, and read on unless something still has to be waited for."""
+        if self.connection is None or self._waits & ~WAITS_FOR_NODE:
+            return
+        self._waits &= ~WAITS_FOR_NODE
+        if self.partial_since_ms:
+            self.partial_since_ms = self._listener.clock.monotonic_ms()  # the time it had to wait is not its own
+            if self._holding is not None:
+                self._handle(self._holding, self._start, self._end)
+            elif self._stash is not None:
+                scratch = self._memory.scratch
+                scratch[: len(self._stash)] = self._stash
+                self._handle(scratch, 0, len(self._stash))
+        if not self._waits and self._transport is not None:
+            self._transport.resume_reading()
+
+    def _hang_up(self, reason: str) -> None:
+        log.info("%s is hung up on: %s", self.peer, reason)
+        self._send_outbox()
+        self._close_soon(when_answered=False)
+
+    def _close_soon(self, *, when_answered: bool) -> None:
+        """Close once everything queued has left, and if wanted also what is still being worked on."""
+        if self.close_by_ms and when_answered:
+            return
+        self.close_by_ms = self._listener.clock.monotonic_ms() + LINGER_MS
+        self._close_when_answered = when_answered
+        self._stop_reading(CLOSING)
+        self._close_if_answered()
+
+    def _close_if_answered(self) -> None:
+        if not self.close_by_ms or self.connection is None or self.sender is None or not self.sender.is_idle:
+            return
+        if not (self._close_when_answered and self.connection.pending) and self._transport is not None:
+            self._transport.close()
+
+    def _stop_reading(self, reason: int) -> None:
+        if not self._waits and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._waits |= reason
+
+    def _on_sent(self) -> None:
+        """Bytes that had to wait went out."""
+        self.active_ms = self._listener.clock.monotonic_ms()
+        sender = self.sender
+        assert sender is not None
+        if self._waits & WAITS_FOR_PEER and sender.queued_bytes <= self._listener.limits.reply_bytes_max // 2:
+            self._waits &= ~WAITS_FOR_PEER
+            self._take_up_again()
+        self._close_if_answered()
+
+    def _on_broken(self, error: Exception) -> None:
+        if not isinstance(error, ConnectionError):
+            log.warning("%s: a reply could not be sent: %s", self.peer, error)
+        self.abort(str(error))
+
+    # The tail: bytes received and not handled.
+
+    def _tail_bytes(self) -> int:
+        if self._holding is not None:
+            return self._end - self._start
+        return len(self._stash) if self._stash is not None else 0
+
+    def _keep_tail(self, view: memoryview, position: int, end: int, *, began: bool) -> None:
+        connection = self.connection
+        if connection is None:
+            return
+        if began:
+            self.partial_since_ms = self.active_ms
+            self._memory.forget(self)
+        size = end - position
+        if size <= STASH_BYTES_MAX:
+            self._stash_tail(view, position, end)
+        elif connection.paused:
+            # Whole frames that wait: no room for more is needed.
+            self._hold(view, position, end, size)
+        else:
+            wanted = bytes_wanted(max(connection.needed, size + 1), size)
+            if end == len(view):
+                wanted = max(wanted, EAGER_BYTES)  # the buffer was full: this peer sends faster than we read
+            if not self._make_room(view, position, end, wanted):
+                self._stop_reading(WAITS_FOR_MEMORY)
+                self._memory.waiting.append(self)
+        if connection.paused:
+            self._stop_reading(WAITS_FOR_NODE)
+            if began and not self._waits & WAITS_FOR_PEER:
+                # It may have paused only because its outbox was full. It goes on in the next turn, after the others.
+                self.on_ready()
+
+    def _make_room(self, view: memoryview, position: int, end: int, wanted: int) -> bool:
+        """Hold the tail with room for `wanted` bytes in all. False if memory is short: held, but without room."""
+        holding = self._holding
+        if holding is not None and wanted <= len(holding):
+            size = end - position
+            if position:
+                holding[:size] = holding[position:end]
+            self._start, self._end = 0, size
+            return True
+        if not self._memory.has_room(wanted, self):
+            if holding is None:
+                self._stash_tail(view, position, end)
+            else:
+                self._start, self._end = position, end
+            return False
+        self._hold(view, position, end, wanted)
+        return True
+
+    def _hold(self, view: memoryview, position: int, end: int, wanted: int) -> None:
+        if view is self._holding and wanted <= end - position:
+            self._start, self._end = position, end
+            return
+        buffer = self._memory.take(wanted)
+        size = end - position
+        buffer[:size] = view[position:end]
+        self._let_go()
+        self._holding, self._start, self._end = buffer, 0, size
+
+    def _stash_tail(self, view: memoryview, position: int, end: int) -> None:
+        stash = bytearray(view[position:end])
+        self._let_go()
+        self._stash = stash
+        self._memory.used_bytes += len(stash)
+
+    def _let_go(self) -> None:
+        if self._holding is not None:
+            self._memory.give_back(self._holding)
+            self._holding = None
+        if self._stash is not None:
+            self._memory.used_bytes -= len(self._stash)
+            self._stash = None
+
+    def _drop_tail(self) -> None:
+        self._let_go()
+        self.partial_since_ms = 0
+        self._memory.forget(self)
+        if self._memory.waiting:
+            self._listener.wake_memory()

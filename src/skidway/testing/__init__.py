@@ -1,0 +1,20 @@
+"""A real broker for tests: `with Broker() as broker:` or the pytest fixtures `broker`, `fresh_broker`, `kafka_topic`.
+
+Importing this package costs next to nothing, because pytest loads the plugin in every run where Skidway is installed;
+what does the work is imported on first use.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skidway.testing.broker import Broker, BrokerFailed
+
+__all__ = ["Broker", "BrokerFailed"]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        from skidway.testing import broker
+
+        return getattr(broker, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

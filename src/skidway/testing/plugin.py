@@ -1,0 +1,59 @@
+"""The pytest plugin: fixtures that hand a test a real broker.
+
+- `broker`: one for the whole session (one per worker under pytest-xdist); started when first asked for.
+- `fresh_broker`: one of its own for the test, on an empty data directory.
+- `kafka_topic`: the name of a new topic with one partition on `broker`.
+
+Settings: override the session fixture `broker_settings` to return keywords for `skidway.testing.Broker`, or mark a
+test that uses `fresh_broker` with `@pytest.mark.skidway(flush="os")`.
+"""
+
+import secrets
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from skidway.testing.broker import Broker
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "skidway(**settings): settings of the broker that `fresh_broker` starts")
+
+
+@pytest.fixture(scope="session")
+def broker_settings() -> dict[str, Any]:
+    """Keywords for every broker of the session; override it in conftest.py."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def broker(broker_settings: dict[str, Any]) -> "Iterator[Broker]":
+    """A running broker that all tests of the session share."""
+    from skidway.testing.broker import Broker
+
+    with Broker(**broker_settings) as running:
+        yield running
+
+
+@pytest.fixture
+def fresh_broker(request: pytest.FixtureRequest, broker_settings: dict[str, Any]) -> "Iterator[Broker]":
+    """A running broker that no other test has touched."""
+    from skidway.testing.broker import Broker
+
+    marker = request.node.get_closest_marker("skidway")
+    with Broker(**{**broker_settings, **(marker.kwargs if marker else {})}) as running:
+        yield running
+
+
+@pytest.fixture
+def kafka_topic(broker: "Broker") -> str:
+    """The name of a topic made for this test, with one partition, on the shared broker."""
+    from skidway.client.admin import Admin
+    from skidway.client.cluster import Cluster
+
+    name = f"topic-{secrets.token_hex(6)}"
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic(name, partitions=1)
+    return name

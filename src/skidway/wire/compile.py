@@ -1,0 +1,66 @@
+"""Description -> specialised encode and decode functions, built on first use per (message, version)."""
+
+from typing import Generic, Protocol, TypeVar, cast
+
+from skidway.errors import UnsupportedVersion
+from skidway.limits import DEFAULT_LIMITS
+from skidway.ports import Buffer, FileSlice
+from skidway.wire.decoding import decoder_source
+from skidway.wire.encoding import encoder_source
+from skidway.wire.message import Message
+
+M = TypeVar("M", bound=Message)
+M_co = TypeVar("M_co", bound=Message, covariant=True)
+M_contra = TypeVar("M_contra", bound=Message, contravariant=True)
+
+
+class Decoder(Protocol[M_co]):
+    def __call__(self, buffer: Buffer, position: int = 0, budget: int = ...) -> tuple[M_co, int]:
+        """The message that begins at `position`, and the position after it.
+
+        Raises `DecodeError` on anything malformed, and when all arrays together have more elements than `budget`.
+        Strings are copied out; `bytes` and `records` are slices of the buffer. What follows the message is not
+        looked at.
+        """
+        ...
+
+
+class Encoder(Protocol[M_contra]):
+    def __call__(self, message: M_contra, parts: list[Buffer | FileSlice], /) -> None:
+        """Append the message to `parts`; values of fields that the version does not have are left out."""
+        ...
+
+
+class Codec(Generic[M]):
+    """Encoders and decoders of one message class, for all its versions."""
+
+    __slots__ = ("_decoders", "_encoders", "message")
+
+    def __init__(self, message: type[M]) -> None:
+        self.message = message
+        self._decoders: dict[int, Decoder[M]] = {}
+        self._encoders: dict[int, Encoder[M]] = {}
+
+    def decoder(self, version: int) -> Decoder[M]:
+        known = self._decoders.get(version)
+        if known is None:
+            source = decoder_source(self.message, self._checked(version), DEFAULT_LIMITS.request_elements_max)
+            known = cast(Decoder[M], source.function("decode", self._filename(version, "decoder")))
+            self._decoders[version] = known
+        return known
+
+    def encoder(self, version: int) -> Encoder[M]:
+        known = self._encoders.get(version)
+        if known is None:
+            source = encoder_source(self.message, self._checked(version))
+            known = cast(Encoder[M], source.function("encode", self._filename(version, "encoder")))
+            self._encoders[version] = known
+        return known
+
+    def _checked(self, version: int) -> int:
+        if version not in self.message.__versions__:
+            raise UnsupportedVersion(f"{self.message.__name__} has no version {version}")
+        return version
+
+    def _filename(self, version: int, role: str) -> str:
+        return f"<{role} of {self.message.__name__} v{version}>"

@@ -1,0 +1,108 @@
+"""A broker to test: Skidway in a process of its own, or whatever SKIDWAY_CONFORMANCE_BOOTSTRAP points at.
+
+The tests were written against Apache Kafka and run against it unchanged; `skidway_only` marks the few that ask for
+what Kafka does not have. Every test makes topics of its own, so they may run in any order and share one broker.
+"""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+from client_aiokafka import AiokafkaClient
+from client_confluent import ConfluentClient
+from client_kafka_python import KafkaPythonClient
+from clients import Admin, Client, NotInThisClient
+from raw import Connection, eventually
+
+GIVEN = os.environ.get("SKIDWAY_CONFORMANCE_BOOTSTRAP")
+CLIENTS = (ConfluentClient, KafkaPythonClient, AiokafkaClient)
+
+MakeTopic = Callable[..., str]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "skidway_only: asks for something Apache Kafka does not have")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if GIVEN and item.get_closest_marker("skidway_only"):
+        pytest.skip("only Skidway has this")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    try:
+        return (yield)
+    except NotInThisClient as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def bootstrap() -> Iterator[str]:
+    if GIVEN:
+        yield GIVEN
+        return
+    from skidway.testing import Broker
+
+    with Broker(retention_check_ms=500) as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture(params=CLIENTS, ids=lambda made: made.name)
+def client(request: pytest.FixtureRequest, bootstrap: str) -> Client:
+    return request.param(bootstrap)
+
+
+@pytest.fixture
+def admin(client: Client) -> Iterator[Admin]:
+    with client.admin() as opened:
+        yield opened
+
+
+@pytest.fixture
+def wire(bootstrap: str) -> Iterator[Connection]:
+    with Connection(bootstrap) as connection:
+        yield connection
+
+
+@pytest.fixture
+def name() -> str:
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def make_topic(bootstrap: str) -> MakeTopic:
+    """Makes a topic over a raw connection and returns its name once every partition can be read."""
+
+    def make(partitions: int = 1, configs: Mapping[str, str] | None = None, name: str | None = None) -> str:
+        topic = name or f"t-{uuid.uuid4().hex[:12]}"
+        with Connection(bootstrap) as connection:
+            create_topic(connection, topic, partitions, configs)
+        return topic
+
+    return make
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> str:
+    return make_topic()
+
+
+def create_topic(connection: Connection, topic: str, partitions: int, configs: Mapping[str, str] | None) -> None:
+    wanted = {
+        "name": topic,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+    }
+    answer = connection.call("CreateTopics", 7, {"topics": [wanted], "timeout_ms": 8000})
+    (made,) = answer["topics"]
+    assert made["error_code"] == 0, made
+    asked = {"name": topic, "partitions": [{"partition_index": p, "timestamp": -1} for p in range(partitions)]}
+
+    def every_partition_answers() -> bool:
+        (found,) = connection.call("ListOffsets", 7, {"replica_id": -1, "topics": [asked]})["topics"]
+        return all(partition["error_code"] == 0 for partition in found["partitions"])
+
+    eventually(every_partition_answers)

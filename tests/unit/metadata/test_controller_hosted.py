@@ -1,0 +1,154 @@
+"""The controller in its host, over a store: what clients see when records commit late, and after a restart."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from skidway.errors import ErrorCode, ProtocolError, StorageError
+from skidway.metadata.controller import Controller
+from skidway.metadata.image import Endpoint, Image
+from skidway.metadata.operations import (
+    AlterOp,
+    Bootstrap,
+    ConfigChange,
+    CreateTopics,
+    IncrementalAlterConfigs,
+    NewTopic,
+    RegisterBroker,
+    TopicCreated,
+)
+from skidway.runtime.replicated import Operation, Replicated
+from skidway.wire.message import Message
+
+
+class Numbered:
+    """Topic ids 1, 2, 3, ..."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def randbytes(self, size: int) -> bytes:
+        self.given += 1
+        return b"t" + self.given.to_bytes(size - 1, "big")
+
+    def randrange(self, stop: int) -> int:
+        return 0
+
+
+class MemoryStore:
+    def __init__(self) -> None:
+        self.records: list[Message] = []
+        self.committed_offset = 0
+        self.full = False
+
+    @property
+    def end_offset(self) -> int:
+        return len(self.records)
+
+    def append(self, records: Sequence[Message], now_ms: int) -> int:
+        if self.full:
+            raise StorageError("disk full")
+        self.records.extend(records)
+        return self.end_offset
+
+    def read_all(self) -> Sequence[Message]:
+        return list(self.records)
+
+
+class Node:
+    """A controller, and the image the rest of the node sees: only what is committed."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+        self.image = Image()
+        self.replies: list[Any] = []
+        self.host: Replicated[Controller, Message] = Replicated(lambda: Controller(Numbered()), store, self.publish)
+
+    def publish(self, records: Sequence[Message]) -> None:
+        for record in records:
+            self.image.apply(record)
+
+    def submit(self, operation: Operation[Any]) -> None:
+        self.host.submit(operation, 0, self.replies.append)
+
+    def commit(self) -> None:
+        self.store.committed_offset = self.store.end_offset
+        self.host.on_committed(self.store.committed_offset)
+
+
+def started() -> Node:
+    node = Node(MemoryStore())
+    node.submit(Bootstrap())
+    node.submit(RegisterBroker(1, bytes(16), [Endpoint("PLAINTEXT", "localhost", 9092)]))
+    node.commit()
+    node.replies.clear()
+    return node
+
+
+def test_a_topic_is_visible_when_its_creation_is_answered_and_not_before() -> None:
+    node = started()
+    node.submit(CreateTopics([NewTopic("orders")]))
+    assert node.replies == []
+    assert node.image.topics == {}
+    node.commit()
+    [[created]] = node.replies
+    assert isinstance(created, TopicCreated)
+    assert node.image.topics_by_id[created.id].name == "orders"
+
+
+def test_a_second_creation_is_refused_even_before_the_first_is_committed() -> None:
+    node = started()
+    node.submit(CreateTopics([NewTopic("orders")]))
+    node.submit(CreateTopics([NewTopic("orders")]))
+    assert node.replies == []
+    node.commit()
+    assert [reply[0].error for reply in node.replies] == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
+
+
+def test_a_full_disk_refuses_the_topic_and_the_next_attempt_can_succeed() -> None:
+    node = started()
+    node.store.full = True
+    node.submit(CreateTopics([NewTopic("orders")]))
+    [failure] = node.replies
+    assert isinstance(failure, ProtocolError)
+    node.store.full = False
+    node.submit(CreateTopics([NewTopic("orders")]))
+    node.commit()
+    assert node.replies[1][0].error == ErrorCode.NONE
+    assert list(node.image.topics) == ["orders"]
+
+
+def test_after_a_restart_everything_is_as_it_was() -> None:
+    node = started()
+    node.submit(CreateTopics([NewTopic("orders", 3)]))
+    node.submit(IncrementalAlterConfigs([ConfigChange(2, "orders", [("flush", AlterOp.SET, "os")])]))
+    node.commit()
+    again = Node(node.store)
+    assert again.image == node.image == again.host.machine.image
+
+
+def test_a_message_that_quotes_the_client_stays_short() -> None:
+    node = started()
+    node.submit(CreateTopics([NewTopic("x" * 32_000), NewTopic("y", configs=[("flush", "z" * 32_000)])]))
+    node.submit(IncrementalAlterConfigs([ConfigChange(4, "1" * 32_000, [])]))
+    node.commit()
+    for reply in node.replies:
+        for result in reply:
+            assert result.error != ErrorCode.NONE
+            assert len(result.message) <= 1_000
+
+
+class Unlucky(Numbered):
+    """First the ids that mean something else, then one that prints as an option (`-...`), then a free one."""
+
+    def randbytes(self, size: int) -> bytes:
+        self.given += 1
+        return [bytes(16), bytes(15) + b"\x01", b"\xf8" * 16, b"free" * 4][min(self.given, 4) - 1]
+
+
+def test_reserved_and_awkward_topic_ids_are_drawn_again() -> None:
+    controller = Controller(Unlucky())
+    for operation in (RegisterBroker(1, bytes(16), []), CreateTopics([NewTopic("orders")])):
+        decision = controller.decide(operation, 0)
+        for record in decision.records:
+            controller.apply(record)
+    assert controller.image.topics["orders"].id == b"free" * 4

@@ -1,0 +1,235 @@
+"""A node with a tiny protocol of its own, to serve with the real shell: length-prefixed frames, first byte a command.
+
+E echo, R reply of n bytes, F file slice, W wait until released, S answer after a sync, T answer at a time, H hang up,
+X fail with a bug.
+"""
+
+import asyncio
+import contextlib
+import struct
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from skidway.limits import DEFAULT_LIMITS, Limits
+from skidway.ports import File, FileSlice
+from skidway.server.clock import SystemClock
+from skidway.server.listener import Listener, bind
+from skidway.server.turn import Turn
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class Hangup(Exception):
+    pass
+
+
+class Bug(Exception):
+    pass
+
+
+class Ticket:
+    def __init__(self, connection: "FakeConnection", body: bytes, gate: threading.Event | None) -> None:
+        self.connection = connection
+        self.body = body
+        self.gate = gate
+        self.maintenance = body[1:2] == b"m"
+        self.thread = ""
+
+    def run(self) -> None:
+        self.thread = threading.current_thread().name
+        if self.gate is not None and self.maintenance:
+            self.gate.wait(5)
+        if self.body[1:2] == b"!":
+            raise OSError(5, "the disk is gone")
+        if self.body[1:2] == b"?":
+            raise Bug("in a thread")
+
+
+class FakeNode:
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.limits = limits
+        self.on_work: Callable[[], None] = lambda: None
+        self.connections: list[FakeConnection] = []
+        self.waiting: deque[FakeConnection] = deque()
+        self.wanted: list[tuple[str, Ticket]] = []
+        self.timed: list[tuple[int, FakeConnection, bytes]] = []
+        self.file: File | None = None
+        self.gate: threading.Event | None = None
+        self.closed_count = 0
+        self.fails_to_connect = False
+        self.opened = self.closed_clean = False
+
+    # What main.run calls.
+    def open(self, now_ms: int, wall_ms: int) -> None:
+        self.opened = True
+
+    def maintain(self, now_ms: int, wall_ms: int) -> None:
+        pass
+
+    def close(self, clean: bool) -> None:
+        self.closed_clean = clean
+
+    # What the shell calls.
+    @property
+    def deadline_ms(self) -> int | None:
+        return min((at for at, _, _ in self.timed), default=None)
+
+    def connect(self, peer: str) -> "FakeConnection":
+        if self.fails_to_connect:
+            raise Bug("in connect")
+        connection = FakeConnection(self, peer)
+        self.connections.append(connection)
+        return connection
+
+    def on_time(self, now_ms: int) -> None:
+        due = [entry for entry in self.timed if entry[0] <= now_ms]
+        self.timed = [entry for entry in self.timed if entry[0] > now_ms]
+        for _, connection, body in due:
+            connection.answer_later(body)
+
+    def take_sync(self) -> list[tuple[str, Ticket]]:
+        wanted, self.wanted = self.wanted, []
+        return wanted
+
+    def on_synced(self, key: str, ticket: Ticket, error: OSError | None, now_ms: int) -> None:
+        answer = ticket.body if error is None else f"error {error.errno}".encode()
+        ticket.connection.answer_later(answer)
+
+    def release(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.waiting.popleft().answer_later(b"released")
+
+
+class FakeConnection:
+    def __init__(self, node: FakeNode, peer: str) -> None:
+        self.node = node
+        self.peer = peer
+        self.outbox: list[Any] = []
+        self.needed = 0
+        self.paused = False
+        self.pending: list[int] = []
+        self.on_ready: Callable[[], None] = lambda: None
+        self.gone = False
+        self.largest_view = 0
+
+    def receive(self, data: memoryview, now_ms: int) -> int:
+        position, end = 0, len(data)
+        self.largest_view = max(self.largest_view, end)
+        self.needed = 0
+        self.paused = False
+        while end - position >= 4:
+            length = int.from_bytes(data[position : position + 4], "big")
+            if length > self.node.limits.frame_bytes_max:
+                raise Hangup("too long")
+            if position + 4 + length > end:
+                self.needed = 4 + length
+                break
+            waiting_bytes = sum(len(part) for part in self.outbox)
+            if len(self.pending) >= self.node.limits.inflight_requests_max or (
+                self.outbox and waiting_bytes > self.node.limits.reply_bytes_max
+            ):
+                self.paused = True
+                break
+            self.handle(data[position + 4 : position + 4 + length], now_ms)
+            position += 4 + length
+        return position
+
+    def handle(self, frame: memoryview, now_ms: int) -> None:
+        command = frame[0]
+        node = self.node
+        if command == ord("E"):
+            self.outbox.append(frame_of(bytes(frame)))
+        elif command == ord("R"):
+            self.outbox.append(frame_of(bytes(struct.unpack_from(">I", frame, 1)[0])))
+        elif command == ord("F"):
+            assert node.file is not None
+            at, length = struct.unpack_from(">QI", frame, 1)
+            self.outbox += [length.to_bytes(4, "big"), FileSlice(node.file, at, length)]
+        elif command == ord("H"):
+            raise Hangup("asked to")
+        elif command == ord("X"):
+            raise Bug("planted")
+        else:
+            self.wait(bytes(frame), now_ms)
+
+    def wait(self, body: bytes, now_ms: int) -> None:
+        self.pending.append(1)
+        if body[0] == ord("W"):
+            self.node.waiting.append(self)
+        elif body[0] == ord("S"):
+            self.node.wanted.append((self.peer, Ticket(self, body, self.node.gate)))
+            self.node.on_work()
+        elif body[0] == ord("T"):
+            self.node.timed.append((now_ms + int(body[1:]), self, body))
+
+    def answer_later(self, body: bytes) -> None:
+        if self.gone:
+            return
+        self.pending.pop()
+        self.outbox.append(frame_of(body))
+        self.on_ready()
+
+    def closed(self) -> None:
+        self.gone = True
+        self.node.closed_count += 1
+
+
+def frame_of(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+class Served:
+    def __init__(self, node: FakeNode, listener: Listener, turn: Turn, port: int) -> None:
+        self.node = node
+        self.listener = listener
+        self.turn = turn
+        self.port = port
+
+    async def dial(self, **options: Any) -> "Peer":
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, **options)
+        return Peer(reader, writer)
+
+
+class Peer:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def ask(self, *bodies: bytes) -> None:
+        self.writer.write(b"".join(frame_of(body) for body in bodies))
+
+    async def answer(self, timeout_s: float = 10) -> bytes:
+        async with asyncio.timeout(timeout_s):
+            length = int.from_bytes(await self.reader.readexactly(4), "big")
+            return await self.reader.readexactly(length)
+
+    async def is_dropped(self, timeout_s: float = 10) -> bool:
+        """Whether the server ends the connection (an orderly end or a reset)."""
+        async with asyncio.timeout(timeout_s):
+            try:
+                return await self.reader.read(1) == b""
+            except ConnectionError:
+                return True
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def serving(limits: Limits = DEFAULT_LIMITS, sync_threads: int = 2) -> AsyncIterator[Served]:
+    loop = asyncio.get_running_loop()
+    node, clock = FakeNode(limits), SystemClock()
+    turn = Turn(loop, node, clock, sync_threads=sync_threads)
+    listener = Listener(loop, node, turn, clock, limits, hangup=Hangup)
+    bound = bind("127.0.0.1", 0)
+    await listener.start(bound)
+    try:
+        yield Served(node, listener, turn, bound.getsockname()[1])
+    finally:
+        await listener.drain(0)
+        turn.close()
+        assert listener.memory.used_bytes == 0, "partial frames outlived their connections"

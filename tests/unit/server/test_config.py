@@ -1,0 +1,134 @@
+"""Settings: who wins, and sentences that tell an operator what to change where."""
+
+from pathlib import Path
+
+import pytest
+
+from skidway.limits import DEFAULT_LIMITS
+from skidway.server.config import Address, ConfigError, Settings, load_settings, parse_address
+from skidway.server.flags import build_parser, settings_from
+
+
+def written(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "skidway.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_nothing_set_gives_the_defaults() -> None:
+    settings = load_settings()
+    assert settings == Settings()
+    assert (settings.node_id, settings.listen, settings.flush) == (1, "127.0.0.1:9092", "sync")
+    assert settings.limits == DEFAULT_LIMITS
+
+
+def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
+    file = written(tmp_path, 'node_id = 1\ndefault_partitions = 10\nlisten = "127.0.0.1:1"\nflush = "os"\n')
+    environment = {"SKIDWAY_NODE_ID": "2", "SKIDWAY_DEFAULT_PARTITIONS": "20", "PATH": "/bin"}
+    settings = load_settings(file, environment, {"node_id": "3", "listen": None})
+    assert (settings.node_id, settings.default_partitions, settings.listen, settings.flush) == (
+        3,
+        20,
+        "127.0.0.1:1",
+        "os",
+    )
+
+
+def test_tables(tmp_path: Path) -> None:
+    text = (
+        '[limits]\nconnections_max = 50\n[topic_defaults]\n"retention.ms" = 5\nsegment.bytes = 7\npreallocate = false'
+    )
+    environment = {"SKIDWAY_LIMITS__CONNECTION_IDLE_MS": "99", "SKIDWAY_TOPIC_DEFAULTS__MAX_MESSAGE_BYTES": "11"}
+    settings = load_settings(written(tmp_path, text), environment)
+    assert settings.limits.connections_max == 50
+    assert settings.limits.connections_per_ip_max == 50, "follows the bound it must not exceed"
+    assert settings.limits.connection_idle_ms == 99
+    assert settings.topic_defaults == {
+        "retention.ms": "5",
+        "segment.bytes": "7",
+        "preallocate": "false",
+        "max.message.bytes": "11",
+    }
+
+
+def test_flags_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKIDWAY_FLUSH", "os")
+    words = "--node-id 7 --no-auto-create-topics --set limits.connections_max=9 --set topic_defaults.retention.ms=1"
+    settings = settings_from(build_parser("skidway serve").parse_args(words.split()))
+    assert (settings.node_id, settings.auto_create_topics, settings.flush) == (7, False, "os")
+    assert settings.limits.connections_max == 9
+    assert settings.topic_defaults == {"retention.ms": "1"}
+    with pytest.raises(ConfigError, match=r"flag --set limits: expected NAME=VALUE"):
+        settings_from(build_parser("skidway serve").parse_args(["--set", "limits"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("node_idd = 3", "unknown setting node_idd in {file}, key node_idd; did you mean node_id?"),
+        ("node_id = 'x'", "node_id in {file}, key node_id: expected a whole number, got 'x'"),
+        ("node_id = 1.5", "node_id in {file}, key node_id: expected a whole number, got 1.5"),
+        ("flush = 'no'", "flush in {file}, key flush: expected one of 'sync', 'os', got 'no'"),
+        (
+            "auto_create_topics = 3",
+            "auto_create_topics in {file}, key auto_create_topics: expected true or false, got 3",
+        ),
+        (
+            "[limits]\nconnection_max = 3",
+            "unknown setting limits.connection_max in {file}, key limits.connection_max;"
+            " did you mean limits.connections_max?",
+        ),
+        (
+            "[limits]\nconnections_max = 0",
+            "limits.connections_max must be positive (set in {file}, key limits.connections_max)",
+        ),
+        ("limits = 3", "limits in {file}, key limits: expected a table of settings, got 3"),
+        ("[topic_defaults]\nx = [1]", "topic_defaults.x in {file}, key topic_defaults.x: expected a text,"),
+        ("sync_threads = 0", "sync_threads in {file}, key sync_threads: expected a positive number, got 0"),
+        ("node_id = -1", "node_id in {file}, key node_id: expected 0 or more, got -1"),
+        ("node_id = 9999999999", "node_id in {file}, key node_id: expected at most 2147483647"),
+        ("listen = 'here'", "listen in {file}, key listen: 'here' has no port: expected HOST:PORT"),
+        ("listen = '::1:9092'", "an IPv6 address is written in brackets, such as [::1]:9092"),
+        (
+            "advertise = 'a:99999'",
+            "advertise in {file}, key advertise: 'a:99999': the port is a number from 0 to 65535",
+        ),
+        ("data_dir = ''", "data_dir in {file}, key data_dir: expected a directory, got an empty text"),
+        ("node_id = \n", "{file} is not valid TOML: Invalid value (at line 1, column 11)"),
+    ],
+)
+def test_mistakes_in_the_file(tmp_path: Path, text: str, sentence: str) -> None:
+    file = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file)
+    assert sentence.format(file=file) in str(caught.value)
+
+
+def test_mistakes_elsewhere(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read the configuration file .*nope: No such file"):
+        load_settings(str(tmp_path / "nope"))
+    with pytest.raises(ConfigError, match="environment variable SKIDWAY_NODE_ID: expected a whole number, got 'one'"):
+        load_settings(environment={"SKIDWAY_NODE_ID": "one"})
+    with pytest.raises(ConfigError, match=r"in environment variable SKIDWAY_NODEID; did you mean node_id\?"):
+        load_settings(environment={"SKIDWAY_NODEID": "1"})
+    with pytest.raises(ConfigError, match="flag --default-partitions: expected a whole number, got 'many'"):
+        load_settings(flags={"default_partitions": "many"})
+    with pytest.raises(ConfigError, match="known are data_dir, node_id"):
+        load_settings(flags={"zzzzzz": "1"})
+
+
+def test_addresses() -> None:
+    assert parse_address("127.0.0.1:9092") == Address("127.0.0.1", 9092)
+    assert parse_address("[::1]:0") == Address("::1", 0)
+    assert parse_address(":9092") == Address("0.0.0.0", 9092)
+    assert str(Address("::1", 5)) == "[::1]:5"
+    assert str(Address("broker.example", 5)) == "broker.example:5"
+
+
+def test_what_clients_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "here")
+    assert Settings(listen="127.0.0.1:0").advertised_address(4711) == Address("127.0.0.1", 4711)
+    assert Settings(listen="0.0.0.0:9092").advertised_address(9092) == Address("here", 9092)
+    assert Settings(listen="[::]:9092").advertised_address(9092) == Address("here", 9092)
+    assert Settings(advertise="example.org:0").advertised_address(7) == Address("example.org", 7)
+    assert Settings(advertise="example.org:80").advertised_address(7) == Address("example.org", 80)

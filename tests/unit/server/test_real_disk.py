@@ -1,0 +1,227 @@
+"""The real disk: appends that are whole or not there, durable replacement, one broker per directory."""
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from skidway.server import disk as disk_module
+from skidway.server.disk import DataDirectoryInUse, RealDisk
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> RealDisk:
+    return RealDisk(str(tmp_path / "data"))
+
+
+def test_appends_return_where_they_begin(disk: RealDisk) -> None:
+    file = disk.open("a.log", create=True)
+    assert file.append(b"hello") == 0
+    assert file.append(memoryview(b" wide"), bytearray(b" "), b"world") == 5
+    assert file.size() == 16
+    assert file.read_at(0, 100) == b"hello wide world"
+    assert file.read_at(6, 4) == b"wide"
+    assert file.read_at(16, 4) == b""
+    again = disk.open("a.log")
+    assert again.size() == 16
+    assert again.append(b"!") == 16
+
+
+def test_nothing_to_append_is_fine(disk: RealDisk) -> None:
+    file = disk.open("a.log", create=True)
+    assert file.append(b"x") == 0
+    assert file.append() == file.append(b"") == file.append(b"", b"") == 1
+
+
+def test_more_buffers_than_one_call_takes(disk: RealDisk) -> None:
+    file = disk.open("a.log", create=True)
+    pieces = [bytes([number % 256]) * (number % 7) for number in range(5_000)]
+    file.append(*pieces)
+    assert file.read_at(0, 1 << 20) == b"".join(pieces)
+
+
+def test_short_writes_are_completed(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole_pwrite, whole_pwritev = os.pwrite, os.pwritev
+    monkeypatch.setattr(disk_module.os, "pwrite", lambda fd, data, at: whole_pwrite(fd, memoryview(data)[:3], at))
+    monkeypatch.setattr(disk_module.os, "pwritev", lambda fd, data, at: whole_pwritev(fd, [data[0][:2]], at))
+    file = disk.open("a.log", create=True)
+    assert file.append(b"0123456789") == 0
+    assert file.append(b"abc", b"defgh") == 10
+    assert file.read_at(0, 100) == b"0123456789abcdefgh"
+
+
+@pytest.mark.parametrize("buffers", [(b"x" * 5_000,), (b"y" * 2_000, b"z" * 3_000)])
+def test_a_refused_append_leaves_nothing(disk: RealDisk, buffers: tuple[bytes, ...]) -> None:
+    """A limit on file size gives a short write first and an error after it, as a full disk does."""
+    script = textwrap.dedent(f"""
+        import os, resource, signal, sys
+        from skidway.server.disk import RealDisk
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, 4_096))
+        disk = RealDisk({disk.root + "-limited"!r})
+        file = disk.open("a.log", create=True)
+        file.append(b"kept" * 100)
+        try:
+            file.append(*{buffers!r})
+        except OSError as error:
+            print("refused", error.errno)
+        assert file.size() == 400, file.size()
+        assert os.stat(disk.root + "/a.log").st_size == 400
+        assert file.append(b"goes on") == 400
+        print(file.read_at(396, 100).decode())
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["refused 27", "keptgoes on"]
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    mount = tmp_path / "small"
+    mount.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(mount)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"mounting a small tmpfs is not allowed here: {mounted.stderr.decode().strip()}")
+    try:
+        disk = RealDisk(str(mount))
+        file = disk.open("a.log", create=True)
+        for _ in range(8):
+            file.append(b"q" * 30_000)
+        appended = file.size()
+        with pytest.raises(OSError, match="No space left"):
+            file.append(b"q" * 30_000)
+        assert file.size() == appended == os.stat(mount / "a.log").st_size
+        with pytest.raises(OSError, match="No space left"):
+            disk.write_atomic("checkpoint", b"c" * 100_000)
+        assert not disk.exists("checkpoint")
+        assert not disk.exists("checkpoint.tmp")
+        file.truncate(0)
+        assert file.append(b"room again") == 0
+        file.close()
+        disk.close()
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_truncate_then_append(disk: RealDisk) -> None:
+    file = disk.open("a.log", create=True)
+    file.append(b"0123456789")
+    file.truncate(4)
+    assert file.append(b"ab") == 4
+    assert file.read_at(0, 99) == b"0123ab"
+
+
+def test_atomic_replacement_keeps_the_old_content_when_it_fails(
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.write_atomic("checkpoint", b"old")
+
+    def failing(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(disk_module.os, "fsync", failing)
+    with pytest.raises(OSError, match="Input/output"):
+        disk.write_atomic("checkpoint", b"new")
+    monkeypatch.undo()
+    assert disk.read("checkpoint") == b"old"
+    assert disk.list("") == [".lock", "checkpoint"]
+    disk.write_atomic("checkpoint", memoryview(b"newer"))
+    assert disk.read("checkpoint") == b"newer"
+    assert disk.size("checkpoint") == 5
+
+
+def test_directories(disk: RealDisk) -> None:
+    disk.make_directory("orders-0")
+    disk.make_directory("orders-0")
+    disk.open("orders-0/b", create=True)
+    disk.open("orders-0/a", create=True)
+    assert disk.list("orders-0") == ["a", "b"]
+    disk.sync_directory("orders-0")
+    disk.sync_directory("")
+    disk.rename("orders-0", "orders-0.deadbeef-delete")
+    disk.remove("orders-0.deadbeef-delete/a")
+    disk.remove("orders-0.deadbeef-delete/a")
+    disk.remove_tree("orders-0.deadbeef-delete")
+    disk.remove_tree("orders-0.deadbeef-delete")
+    assert disk.list("") == [".lock"]
+    total, free = disk.usage()
+    assert total >= free > 0
+
+
+def test_removing_a_tree_does_not_follow_links(disk: RealDisk, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("mine")
+    disk.make_directory("topic-0")
+    os.symlink(precious, f"{disk.root}/topic-0/link")
+    disk.remove_tree("topic-0")
+    assert (precious / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../b", "a//b", "a/", ".", "a\0b", ".."])
+def test_paths_do_not_lead_out(disk: RealDisk, path: str) -> None:
+    for use in (disk.open, disk.read, disk.list, disk.remove, disk.remove_tree, disk.exists):
+        with pytest.raises(ValueError, match="not a path inside"):
+            use(path)
+    with pytest.raises(ValueError, match="never removed"):
+        disk.remove_tree("")
+
+
+def test_a_removed_file_is_readable_until_nobody_holds_it(disk: RealDisk) -> None:
+    file = disk.open("a.log", create=True)
+    file.append(b"still here")
+    disk.remove("a.log")
+    assert file.read_at(0, 5) == b"still"
+    fd = file.fileno()
+    os.fstat(fd)
+    del file
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def test_closing_waits_for_a_running_sync(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.open("a.log", create=True)
+    fd = file.fileno()
+    begun, go_on, valid = threading.Event(), threading.Event(), []
+
+    def slow_sync(number: int) -> None:
+        begun.set()
+        go_on.wait(5)
+        os.fstat(number)
+        valid.append(number)
+
+    monkeypatch.setattr(disk_module, "_datasync", slow_sync)
+    thread = threading.Thread(target=file.sync)
+    thread.start()
+    begun.wait(5)
+    file.close()
+    assert file.fileno() == -1
+    go_on.set()
+    thread.join()
+    assert valid == [fd]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+    with pytest.raises(OSError, match="closed file"):
+        file.sync()
+    file.close()
+
+
+def test_a_data_directory_has_one_owner(disk: RealDisk) -> None:
+    with pytest.raises(DataDirectoryInUse, match=rf"in use by process {os.getpid()}: give each broker its own"):
+        RealDisk(disk.root)
+    disk.close()
+    RealDisk(disk.root).close()
+
+
+def test_a_missing_file(disk: RealDisk) -> None:
+    with pytest.raises(FileNotFoundError):
+        disk.open("nope")
+    with pytest.raises(FileNotFoundError):
+        disk.read("nope")
+    assert not disk.exists("nope")

@@ -1,0 +1,212 @@
+"""Frames in: whatever the pieces they arrive in, whatever their size, and never more memory than allowed."""
+
+import asyncio
+import random
+from dataclasses import replace
+
+from server_fake_node import Run, frame_of, serving
+
+from skidway.limits import DEFAULT_LIMITS, KIB, MIB
+from skidway.server.receiving import SCRATCH_BYTES, ReceiveMemory, bytes_wanted, capacity_for
+
+
+def test_pipelined_frames_in_odd_pieces_are_answered_in_order(run: Run) -> None:
+    rng = random.Random(7)
+    bodies = [b"E" + rng.randbytes(rng.choice((0, 1, 3, 100, 9_000, 70_000, 300_000))) for _ in range(120)]
+
+    async def story() -> None:
+        async with serving() as served:
+            peer = await served.dial(limit=MIB)
+            stream = b"".join(frame_of(body) for body in bodies)
+
+            async def send() -> None:
+                position = 0
+                while position < len(stream):
+                    size = rng.choice((1, 2, 3, 5, 1_460, 8_193, 65_537, 262_144, 400_000))
+                    peer.writer.write(stream[position : position + size])
+                    await peer.writer.drain()
+                    position += size
+                    if size < 10:
+                        await asyncio.sleep(0.001)  # so that the piece arrives alone
+
+            sending = asyncio.ensure_future(send())
+            for body in bodies:
+                assert await peer.answer() == body
+            await sending
+            assert served.listener.memory.used_bytes == 0
+            await peer.close()
+
+    run(story())
+
+
+def test_two_connections_with_partial_frames_do_not_mix(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            first, second = await served.dial(), await served.dial()
+            one, two = b"E" + b"1" * 50_000, b"E" + b"2" * 50_000
+            for half in (slice(0, 30_000), slice(30_000, None)):
+                for peer, body in ((first, one), (second, two)):
+                    peer.writer.write(frame_of(body)[half])
+                    await peer.writer.drain()
+                    await asyncio.sleep(0.02)
+            assert await first.answer() == one
+            assert await second.answer() == two
+
+    run(story())
+
+
+def test_a_giant_frame_grows_its_buffer_and_gives_it_back(run: Run) -> None:
+    body = b"E" + bytes(range(256)) * (40 * MIB // 256)
+
+    async def story() -> None:
+        async with serving() as served:
+            peer = await served.dial(limit=8 * MIB)
+            peer.ask(body)
+            assert await peer.answer(30) == body
+            peer.ask(b"Esmall again")
+            assert await peer.answer() == b"Esmall again"
+            assert served.listener.memory.used_bytes == 0
+            assert served.node.connections[0].largest_view >= len(body)
+
+    run(story())
+
+
+def test_an_announced_frame_costs_only_what_was_sent(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            peers = [await served.dial() for _ in range(20)]
+            for peer in peers:
+                peer.writer.write((100 * MIB).to_bytes(4, "big") + b"E" + bytes(20_000))
+                await peer.writer.drain()
+            await asyncio.sleep(0.1)
+            assert 0 < served.listener.memory.used_bytes <= 20 * SCRATCH_BYTES
+
+    run(story())
+
+
+def test_when_memory_is_short_newcomers_wait_and_nobody_starves(run: Run) -> None:
+    limits = replace(DEFAULT_LIMITS, frame_bytes_max=2 * MIB, receive_bytes_max=2 * MIB)
+    body = b"E" + bytes(MIB)
+
+    async def story() -> None:
+        async with serving(limits) as served:
+            peers = [await served.dial(limit=4 * MIB) for _ in range(12)]
+            most = 0
+            for peer in peers:  # all begin, none is whole
+                peer.writer.write(frame_of(body)[: 700 * KIB])
+            for _ in range(20):
+                await asyncio.sleep(0.01)
+                most = max(most, served.listener.memory.used_bytes)
+            # At most the limit, one frame that may always be finished, and one read's worth for each that waits.
+            assert most <= 2 * MIB + 2 * MIB + 12 * SCRATCH_BYTES
+            assert served.listener.memory.waiting
+            for peer in peers:
+                peer.writer.write(frame_of(body)[700 * KIB :])
+            for peer in peers:
+                assert await peer.answer() == body
+
+    run(story())
+
+
+def test_a_frame_that_is_never_completed_is_given_up(run: Run) -> None:
+    limits = replace(DEFAULT_LIMITS, frame_complete_ms=200)
+
+    async def story() -> None:
+        async with serving(limits) as served:
+            slow, honest = await served.dial(), await served.dial()
+            slow.writer.write(frame_of(b"E" + bytes(100))[:7])
+            await slow.writer.drain()
+            assert await slow.is_dropped(5)
+            honest.ask(b"Estill here")
+            assert await honest.answer() == b"Estill here"
+            assert served.node.closed_count == 1
+
+    run(story())
+
+
+def test_a_large_frame_at_a_fair_rate_may_take_its_time(run: Run) -> None:
+    limits = replace(DEFAULT_LIMITS, frame_complete_ms=100)
+    body = b"E" + bytes(60 * KIB)
+
+    async def story() -> None:
+        async with serving(limits) as served:
+            peer = await served.dial()
+            stream = frame_of(body)
+            for start in range(0, len(stream), 6 * KIB):
+                peer.writer.write(stream[start : start + 6 * KIB])
+                await asyncio.sleep(0.04)
+            assert await peer.answer() == body
+
+    run(story())
+
+
+def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(run: Run) -> None:
+    limits = replace(DEFAULT_LIMITS, connection_idle_ms=200)
+
+    async def story() -> None:
+        async with serving(limits) as served:
+            idle, waiting = await served.dial(), await served.dial()
+            waiting.ask(b"W")
+            assert await idle.is_dropped(5)
+            await asyncio.sleep(0.2)
+            served.node.release()
+            assert await waiting.answer() == b"released"
+
+    run(story())
+
+
+def test_connections_past_the_limits_are_refused(run: Run) -> None:
+    limits = replace(DEFAULT_LIMITS, connections_max=3, connections_per_ip_max=3)
+
+    async def story() -> None:
+        async with serving(limits) as served:
+            peers = [await served.dial() for _ in range(3)]
+            for peer in peers:
+                peer.ask(b"Ein")
+                assert await peer.answer() == b"Ein"
+            refused = await served.dial()
+            assert await refused.is_dropped()
+            assert served.listener.refused == 1
+            await peers[0].close()
+            await asyncio.sleep(0.05)
+            again = await served.dial()
+            again.ask(b"Enow")
+            assert await again.answer() == b"Enow"
+
+    run(story())
+
+
+def test_too_many_requests_in_flight_stop_the_reading(run: Run) -> None:
+    limits = replace(DEFAULT_LIMITS, inflight_requests_max=4)
+
+    async def story() -> None:
+        async with serving(limits) as served:
+            peer = await served.dial()
+            peer.ask(*[b"W"] * 50)
+            await asyncio.sleep(0.05)
+            assert len(served.node.waiting) == 4
+            for _ in range(50):
+                assert 1 <= len(served.node.waiting) <= 4
+                served.node.release()
+                assert await peer.answer() == b"released"
+
+    run(story())
+
+
+def test_buffer_sizes() -> None:
+    assert capacity_for(1) == 64 * KIB
+    assert capacity_for(64 * KIB + 1) == 128 * KIB
+    assert capacity_for(MIB) == MIB
+    assert capacity_for(100 * MIB + 4) == 101 * MIB
+    assert bytes_wanted(100_000, 9_000) == 100_000
+    assert bytes_wanted(100 * MIB, 9_000) == SCRATCH_BYTES
+    assert bytes_wanted(100 * MIB, 90 * MIB) == 100 * MIB
+
+
+def test_buffers_are_reused() -> None:
+    memory = ReceiveMemory(10 * MIB)
+    buffer = memory.take(100_000)
+    assert memory.used_bytes == len(buffer) == 128 * KIB
+    memory.give_back(buffer)
+    assert memory.used_bytes == 0
+    assert memory.take(128 * KIB) is buffer

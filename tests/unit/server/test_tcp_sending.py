@@ -1,0 +1,356 @@
+"""Replies out: slow readers, file slices, peers that vanish, and bugs that must stay with their connection."""
+
+import asyncio
+import os
+import random
+import resource
+import socket
+import struct
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from server_fake_node import Peer, Run, Served, frame_of, serving
+
+from skidway.limits import DEFAULT_LIMITS, KIB, MIB
+from skidway.server.disk import RealDisk
+from skidway.server.sending import SMALL_SLICE_BYTES
+
+
+def slice_request(position: int, length: int) -> bytes:
+    return b"F" + struct.pack(">QI", position, length)
+
+
+def a_file(tmp_path: Path, size: int) -> tuple[RealDisk, bytes]:
+    disk = RealDisk(str(tmp_path))
+    content = random.Random(3).randbytes(size)
+    file = disk.open("segment", create=True)
+    file.append(content)
+    return disk, content
+
+
+def raw_dial(served: Served, receive_bytes: int) -> socket.socket:
+    """A socket that the loop does not read: it reads only when the test does."""
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    raw.connect(("127.0.0.1", served.port))
+    return raw
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_reader_that_never_reads_is_not_read_either(run: Run) -> None:
+    limits = replace(DEFAULT_LIMITS, reply_bytes_max=2 * MIB)
+
+    async def story() -> None:
+        async with serving(limits) as served:
+            stubborn = raw_dial(served, 4 * KIB)
+            stubborn.setblocking(False)
+            requests = frame_of(b"R" + struct.pack(">I", 100 * KIB)) * 10_000  # a gigabyte of replies
+            await asyncio.sleep(0.05)
+            before = resident_bytes()
+            sent = 0
+            for _ in range(50):
+                try:
+                    sent += stubborn.send(requests[sent : sent + 900])
+                except BlockingIOError:
+                    break
+                await asyncio.sleep(0.002)
+            other = await served.dial()
+            other.ask(b"Eme too")
+            assert await other.answer() == b"Eme too"
+            sender = next(iter(served.listener.clients)).sender
+            assert sender is not None
+            assert 2 * MIB < sender.queued_bytes < 5 * MIB
+            assert resident_bytes() - before < 20 * MIB
+            stubborn.close()
+
+    run(story())
+
+
+def test_a_greedy_client_shares_the_loop(run: Run) -> None:
+    """Thousands of requests arrive in one read, their replies are large, and their peer reads as fast as it can."""
+    limits = replace(DEFAULT_LIMITS, reply_bytes_max=256 * KIB)
+    count = 4_000
+
+    async def story() -> None:
+        async with serving(limits) as served:
+            greedy, modest = await served.dial(limit=MIB), await served.dial()
+            greedy.ask(*[b"R" + struct.pack(">I", 50 * KIB)] * count)
+            answered = 0
+
+            async def devour() -> None:
+                nonlocal answered
+                for _ in range(count):
+                    assert len(await greedy.answer()) == 50 * KIB
+                    answered += 1
+
+            devouring = asyncio.create_task(devour())
+            modest.ask(b"Eplease")
+            assert await modest.answer() == b"Eplease"
+            assert answered < count // 2
+            await devouring
+
+    run(story())
+
+
+def test_a_slow_reader_gets_everything_once_it_reads(run: Run) -> None:
+    limits = replace(DEFAULT_LIMITS, reply_bytes_max=MIB)
+    bodies = [b"E" + bytes([number % 256]) * 60_000 for number in range(200)]
+
+    async def story() -> None:
+        async with serving(limits) as served:
+            peer = await served.dial(limit=4 * KIB)
+            sending = asyncio.ensure_future(_send_all(peer, bodies))
+            await asyncio.sleep(0.1)
+            for body in bodies:
+                assert await peer.answer() == body
+            await sending
+
+    async def _send_all(peer: Peer, bodies: list[bytes]) -> None:
+        for body in bodies:
+            peer.ask(body)
+            await peer.writer.drain()
+
+    run(story())
+
+
+def test_file_slices_arrive_intact_at_a_slow_reader(run: Run, tmp_path: Path) -> None:
+    disk, content = a_file(tmp_path, 12 * MIB)
+    spans = [
+        (0, 12 * MIB),
+        (5, 1),
+        (100, 8 * KIB),
+        (8 * MIB, 4 * MIB),
+        (77, 0),
+        (1_000, SMALL_SLICE_BYTES),
+        (1_001, SMALL_SLICE_BYTES + 1),
+        (3, 3 * MIB),
+    ]
+
+    async def story() -> None:
+        async with serving() as served:
+            served.node.file = disk.open("segment")
+            before = open_files()
+            peer = await served.dial(limit=16 * KIB)
+            requests: list[bytes] = []
+            expected: list[bytes] = []
+            for position, length in spans:
+                requests += [slice_request(position, length), b"Ebetween"]
+                expected += [content[position : position + length], b"Ebetween"]
+            peer.ask(*requests)
+            await asyncio.sleep(0.05)
+            for body in expected:
+                assert await peer.answer() == body
+                await asyncio.sleep(0.002)
+            await peer.close()
+            await asyncio.sleep(0.05)
+            assert open_files() == before, "the watched duplicate is closed"
+
+    run(story())
+    disk.close()
+
+
+def test_many_slow_readers_of_one_file(run: Run, tmp_path: Path) -> None:
+    disk, content = a_file(tmp_path, 3 * MIB)
+
+    async def story() -> None:
+        async with serving() as served:
+            served.node.file = disk.open("segment")
+            peers = [await served.dial(limit=8 * KIB) for _ in range(40)]
+            for round_number in range(3):
+                for peer in peers:
+                    peer.ask(slice_request(round_number, 2 * MIB))
+                for peer in peers:
+                    assert await peer.answer() == content[round_number : round_number + 2 * MIB]
+
+    run(story())
+    disk.close()
+
+
+def test_a_file_shorter_than_promised_closes_the_connection(run: Run, tmp_path: Path) -> None:
+    disk, content = a_file(tmp_path, 100 * KIB)
+
+    async def story() -> None:
+        async with serving() as served:
+            served.node.file = disk.open("segment")
+            for request in (slice_request(50 * KIB, 80 * KIB), slice_request(99 * KIB, 2 * KIB)):
+                peer = await served.dial()
+                peer.ask(request)
+                received = b""
+                try:
+                    received = await asyncio.wait_for(peer.reader.read(), 5)
+                except ConnectionError:
+                    pass
+                assert len(received) < 4 + 80 * KIB
+            healthy = await served.dial()
+            healthy.ask(slice_request(0, 100 * KIB))
+            assert await healthy.answer() == content
+
+    run(story())
+    disk.close()
+
+
+def test_a_peer_that_closes_its_side_still_gets_its_replies(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            peer = await served.dial()
+            peer.ask(b"Efirst", b"W", b"S", b"R" + struct.pack(">I", 5 * MIB))
+            peer.writer.write_eof()
+            await asyncio.sleep(0.05)
+            served.node.release()
+            assert await peer.answer() == b"Efirst"
+            answers = {await peer.answer(), await peer.answer(), await peer.answer()}
+            assert answers == {b"released", b"S", bytes(5 * MIB)}
+            assert await peer.is_dropped()
+
+    run(story())
+
+
+def test_a_reset_in_the_middle_of_a_reply_touches_nobody_else(run: Run, tmp_path: Path) -> None:
+    disk, content = a_file(tmp_path, 20 * MIB)
+
+    async def story() -> None:
+        async with serving() as served:
+            served.node.file = disk.open("segment")
+            healthy = await served.dial(limit=MIB)
+            before = open_files()
+            for number in range(10):
+                rude = raw_dial(served, 4 * KIB)
+                rude.sendall(frame_of(slice_request(0, 20 * MIB)) + frame_of(b"W"))
+                await asyncio.sleep(0.02)
+                rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                rude.close()
+                healthy.ask(b"E%d" % number)
+                assert await healthy.answer() == b"E%d" % number
+            await asyncio.sleep(0.1)
+            assert served.node.closed_count == 10
+            assert open_files() == before
+            served.node.release(10)  # replies for the dead are dropped
+            healthy.ask(slice_request(0, 20 * MIB))
+            assert await healthy.answer() == content
+
+    run(story())
+    disk.close()
+
+
+def test_a_bug_closes_its_own_connection_only_and_leaves_a_traceback(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            broken, healthy = await served.dial(), await served.dial()
+            broken.ask(b"X", b"Enever")
+            assert await broken.is_dropped()
+            healthy.ask(b"Ealive")
+            assert await healthy.answer() == b"Ealive"
+            assert served.node.closed_count == 1
+            for _ in range(30):
+                assert await (await _broken_again(served)).is_dropped()
+
+    async def _broken_again(served: Served) -> Peer:
+        peer = await served.dial()
+        peer.ask(b"X")
+        return peer
+
+    run(story())
+    tracebacks = [record for record in caplog.records if record.exc_info]
+    assert 1 <= len(tracebacks) <= 15, "told, but not as often as a peer likes"
+
+
+def test_a_bug_at_the_door_leaves_nothing_behind(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            before = open_files()
+            served.node.fails_to_connect = True
+            peer = await served.dial()
+            assert await peer.is_dropped()
+            await peer.close()
+            served.node.fails_to_connect = False
+            healthy = await served.dial()
+            healthy.ask(b"Ealive")
+            assert await healthy.answer() == b"Ealive"
+            await healthy.close()
+            await asyncio.sleep(0.05)
+            assert not served.listener.clients
+            assert open_files() == before
+
+    run(story())
+
+
+def test_hanging_up_sends_what_was_answered_before(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            peer = await served.dial()
+            peer.ask(b"Elast words", b"R" + struct.pack(">I", 3 * MIB), b"H", b"Enever")
+            assert await peer.answer() == b"Elast words"
+            assert await peer.answer() == bytes(3 * MIB)
+            assert await peer.is_dropped()
+
+    run(story())
+
+
+def test_a_client_that_announces_too_much_is_hung_up_on(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            peer = await served.dial()
+            peer.writer.write(b"\xff\xff\xff\xff")
+            assert await peer.is_dropped()
+
+    run(story())
+
+
+def test_five_hundred_idle_connections_cost_little(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            raws = [raw_dial(served, 4 * KIB)]
+            await asyncio.sleep(0.05)
+            before = resident_bytes()
+            raws += [raw_dial(served, 4 * KIB) for _ in range(500)]
+            for raw in raws:
+                raw.sendall(frame_of(b"Ehello"))
+            await asyncio.sleep(0.2)
+            each = (resident_bytes() - before) / 500
+            print(f"{each:.0f} bytes for each idle connection", file=sys.stderr)
+            assert len(served.listener.clients) == 501
+            assert each < 8 * KIB
+            for raw in raws:
+                raw.close()
+
+    run(story())
+
+
+def test_draining_answers_what_is_under_way_then_closes(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            waiting, idle = await served.dial(), await served.dial()
+            waiting.ask(b"W")
+            await asyncio.sleep(0.05)
+            draining = asyncio.ensure_future(served.listener.drain(5))
+            await asyncio.sleep(0.05)
+            assert await idle.is_dropped()
+            served.node.release()
+            assert await waiting.answer() == b"released"
+            assert await waiting.is_dropped()
+            assert await draining == 0
+
+    run(story())
+
+
+def test_draining_is_bounded(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            for_ever = await served.dial()
+            for_ever.ask(b"W")
+            await asyncio.sleep(0.05)
+            assert await served.listener.drain(0.1) == 1
+            assert await for_ever.is_dropped()
+
+    run(story())

@@ -1,0 +1,81 @@
+"""The end of a turn: one sync for many requests, threads that come back together, timers, and failing disks."""
+
+import asyncio
+import threading
+import time
+
+from server_fake_node import Run, serving
+
+
+def test_answers_wait_for_their_sync_and_everyone_else_goes_on(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            peers = [await served.dial() for _ in range(10)]
+            for number, peer in enumerate(peers):
+                peer.ask(b"S %d" % number, b"Enot synced")
+            for number, peer in enumerate(peers):
+                answers = {await peer.answer(), await peer.answer()}
+                assert answers == {b"S %d" % number, b"Enot synced"}
+            assert served.turn.in_flight == 0
+
+    run(story())
+
+
+def test_a_failing_sync_is_reported_and_not_retried(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            peer = await served.dial()
+            peer.ask(b"S!")
+            assert await peer.answer() == b"error 5"
+            peer.ask(b"S?")
+            assert await peer.answer() == b"error 5", "a bug counts as a failed sync"
+            peer.ask(b"Sfine")
+            assert await peer.answer() == b"Sfine"
+
+    run(story())
+
+
+def test_maintenance_holds_up_no_sync(run: Run) -> None:
+    async def story() -> None:
+        async with serving(sync_threads=1) as served:
+            served.node.gate = threading.Event()
+            slow, quick = await served.dial(), await served.dial()
+            slow.ask(b"Sm checkpoint", b"Sm another")
+            await asyncio.sleep(0.05)
+            quick.ask(b"S quick")
+            assert await quick.answer(2) == b"S quick"
+            served.node.gate.set()
+            assert {await slow.answer(), await slow.answer()} == {b"Sm checkpoint", b"Sm another"}
+
+    run(story())
+
+
+def test_timers_fire_in_time_whatever_the_order_they_were_set_in(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            peer = await served.dial()
+            for wait_ms in (400, 50, 150):  # an earlier deadline moves the timer down
+                peer.ask(b"T%d" % wait_ms)
+                await asyncio.sleep(0.01)
+            began = time.monotonic()
+            for wait_ms in (50, 150, 400):
+                assert await peer.answer() == b"T%d" % wait_ms
+                late_ms = (time.monotonic() - began) * 1000 - wait_ms
+                assert -40 <= late_ms < 90
+
+    run(story())
+
+
+def test_finish_waits_for_syncs_under_way(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            served.node.gate = threading.Event()
+            peer = await served.dial()
+            peer.ask(b"Sm")
+            await asyncio.sleep(0.05)
+            assert not await served.turn.finish(0.05)
+            asyncio.get_running_loop().call_later(0.05, served.node.gate.set)
+            assert await served.turn.finish(5)
+            assert await peer.answer() == b"Sm"
+
+    run(story())
