@@ -99,6 +99,14 @@ class World:
         self.disk.capacity = self.disk.used() + draw.randrange(600)
         for _ in range(4):
             self.append(draw)
+        ticket = self.log.checkpoint()
+        if ticket is not None:
+            try:
+                ticket.run()
+                self.tickets.append((ticket, True))
+            except OSError:
+                assert ticket.synced
+                self.log.finish_without_housekeeping(ticket)
         self.disk.capacity = None
 
     def break_sync(self, draw: random.Random) -> None:

@@ -258,6 +258,11 @@ class Logs:
         starts = {key: self._saved_starts[key] for key in self.found if key in self._saved_starts}
         watermarks = {key: self.saved_watermarks[key] for key in self.found if key in self.saved_watermarks}
         for key, log in self._opened.items():
+            if log.quarantined:
+                # It knows nothing better than what was saved before.
+                points[key] = self._saved_points.get(key, 0)
+                starts[key] = self._saved_starts.get(key, 0)
+                continue
             points[key] = log.recovery_point
             watermarks[key] = log.high_watermark
             if log.start_offset > 0:

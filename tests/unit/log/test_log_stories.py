@@ -55,6 +55,13 @@ def sync(log: Log) -> None:
         log.finish_sync(ticket)
 
 
+def checkpoint(log: Log) -> None:
+    ticket = log.checkpoint()
+    assert ticket is not None
+    ticket.run()
+    log.finish_sync(ticket)
+
+
 def headers(slice_: FileSlice | None) -> list[BatchHeader]:
     assert slice_ is not None
     data = slice_.read()
@@ -251,6 +258,47 @@ def test_a_later_ticket_covers_an_earlier_one_that_is_not_done() -> None:
         assert open_log(disk, clean=False).end_offset == 6
 
 
+def test_nobody_waits_for_a_checkpoint() -> None:
+    log = open_log(SimDisk())
+    append(log)
+    slow = log.checkpoint()
+    assert slow is not None
+    assert log.dirty
+    sync(log)
+    assert log.synced_offset == 1
+    assert not log.dirty
+    slow.run()
+    log.finish_sync(slow)
+    assert (log.synced_offset, log.recovery_point) == (1, 1)
+    assert log.checkpoint() is None
+
+
+def test_a_full_disk_is_freed_by_retention() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogSettings(segment_bytes=350, retention_bytes=0, file_delete_delay_ms=0))
+    for _ in range(6):
+        append(log)
+    commit(log)
+    checkpoint(log)
+    append(log)
+    log.apply_retention(NOW)
+    disk.capacity = disk.used()
+    before = disk.used()
+    for _ in range(2):
+        ticket = log.checkpoint()
+        assert ticket is not None
+        try:
+            ticket.run()
+            log.finish_sync(ticket)
+        except OSError:
+            assert ticket.synced
+            log.finish_without_housekeeping(ticket)
+        log.delete_scheduled(NOW)
+    assert log.checkpoint() is None
+    assert disk.used() < before
+    assert log.recovery_point == 7
+
+
 def test_a_full_disk_refuses_and_harms_nothing() -> None:
     disk = SimDisk()
     log = open_log(disk)
@@ -352,10 +400,7 @@ def test_damage_below_the_recovery_point_is_quarantined_and_not_cut() -> None:
     log = open_log(disk)
     for _ in range(4):
         append(log)
-    ticket = log.checkpoint()
-    assert ticket is not None
-    ticket.run()
-    log.finish_sync(ticket)
+    checkpoint(log)
     assert log.recovery_point == 4
     path = f"{DIRECTORY}/{0:020d}.log"
     size = disk.size(path)
@@ -498,16 +543,12 @@ def test_given_up_files_are_renamed_then_removed_and_stay_readable() -> None:
     log.apply_retention(NOW)
     path = f"{DIRECTORY}/{0:020d}.log"
     assert not log.dirty
-    # Its producers must be in a snapshot first.
-    ticket = log.checkpoint()
-    assert ticket is not None
-    ticket.run()
-    log.finish_sync(ticket)
+    checkpoint(log)
     assert (disk.exists(path), disk.exists(path + ".deleted")) == (False, True)
     assert log.delete_scheduled(NOW + 99) == 0
-    assert log.begin_sync() is None
+    assert log.checkpoint() is None
     assert log.delete_scheduled(NOW + 100) == 1
-    sync(log)
+    checkpoint(log)
     assert not disk.exists(path + ".deleted")
     assert offsets(slice_) == [0, 1, 2]
     assert log.delete_scheduled(NOW + 999) == 0
