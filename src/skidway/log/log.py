@@ -189,9 +189,10 @@ class Log:
             position = segment.size
         _stamp(batch, 0, base_offset, header.batch_length, leader_epoch)
         try:
-            segment.file.append(batch)
+            written_at = segment.file.append(batch)
         except OSError as error:
             raise StorageError(f"{self.directory}: {error}") from error
+        assert written_at == position, "somebody else wrote to the segment"
         end = segment.size = position + size
         if position == segment.synced_size:
             self._unsynced.append(segment)
