@@ -102,7 +102,10 @@ class Loader:
         except (Unproven, StorageError) as error:
             return self._quarantined(segments, start_offset, str(error))
         start = max(start_offset, segments[0].base_offset)
-        if start > end_offset:
+        if start > end_offset and any(segment.size for segment in segments):
+            # Whatever the checkpoint file speaks about, it is not this log: believing it would delete all of it.
+            start = segments[0].base_offset
+        elif start > end_offset:
             # The deletion outlived the records it was about.
             self._drop(segments)
             segments = [self._new_segment(start)]

@@ -86,6 +86,7 @@ class Logs:
         "_saved_points",
         "_saved_starts",
         "_saving",
+        "_stale",
         "clean",
         "disk",
         "found",
@@ -105,6 +106,7 @@ class Logs:
         self._opened: dict[TopicPartition, Log] = {}
         self._deleted: list[tuple[int, str]] = []
         self._saving = False
+        self._stale = False
 
     @classmethod
     def open(cls, disk: Disk, limits: Limits = DEFAULT_LIMITS) -> "Logs":
@@ -209,8 +211,13 @@ class Logs:
         if key in self._saved_points or key in self._saved_starts:
             self._saved_points.pop(key, None)
             self._saved_starts.pop(key, None)
-            self.disk.write_atomic(RECOVERY_POINTS, write_offsets(self._saved_points))
-            self.disk.write_atomic(START_OFFSETS, write_offsets(self._saved_starts))
+            self._write_forgotten()
+            # A save that is under way may bring them back.
+            self._stale = self._saving
+
+    def _write_forgotten(self) -> None:
+        self.disk.write_atomic(RECOVERY_POINTS, write_offsets(self._saved_points))
+        self.disk.write_atomic(START_OFFSETS, write_offsets(self._saved_starts))
 
     def delete(self, topic: str, partition: int, now_ms: int) -> None:
         """Take a partition out of service; its files go after `file_delete_delay_ms` (see `begin_save`)."""
@@ -252,6 +259,13 @@ class Logs:
 
     def finish_save(self, ticket: FilesTicket) -> None:
         self._saving = False
+        if self._stale:
+            try:
+                self._write_forgotten()
+                self._stale = False
+            except OSError:
+                # A full disk: after the next save.
+                pass
 
     def _checkpoint_files(self) -> list[tuple[str, bytes]]:
         points = {key: self._saved_points[key] for key in self.found if key in self._saved_points}

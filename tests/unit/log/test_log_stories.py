@@ -570,13 +570,21 @@ def test_deleting_records_hides_them_and_drops_whole_segments() -> None:
     assert open_log(disk).start_offset == 4
 
 
-def test_a_start_offset_beyond_a_lost_end_begins_anew() -> None:
+def test_a_start_offset_beyond_the_end_deletes_nothing() -> None:
     disk = SimDisk()
     log = open_log(disk)
     append(log)
     again = open_log(disk, clean=False, start_offset=5)
-    assert (again.start_offset, again.end_offset) == (5, 5)
-    assert append(again) == 5
+    assert (again.start_offset, again.end_offset) == (0, 1)
+    assert append(again) == 1
+
+
+def test_an_empty_log_begins_at_its_start_offset() -> None:
+    disk = SimDisk()
+    open_log(disk)
+    log = open_log(disk, clean=False, start_offset=5)
+    assert (log.start_offset, log.end_offset) == (5, 5)
+    assert append(log) == 5
 
 
 def test_truncating_forgets_the_tail_and_its_producers() -> None:
