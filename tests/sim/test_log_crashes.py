@@ -231,6 +231,8 @@ class World:
 
     def check_offsets(self) -> None:
         log = self.log
+        # What the log says is synced may have been acknowledged.
+        self.promised_end = max(self.promised_end, log.synced_offset)
         assert log.failure is None, log.failure
         assert log.start_offset <= log.high_watermark <= log.end_offset
         assert log.recovery_point <= log.synced_offset <= log.end_offset
@@ -239,8 +241,8 @@ class World:
     def check(self) -> None:
         """After a restart."""
         log = self.log
-        self.check_offsets()
         assert log.end_offset >= self.promised_end
+        self.check_offsets()
         assert log.start_offset <= self.start_max
         self.appended = [item for item in self.appended if item[0].base_offset < log.end_offset]
         self.promised_end = log.synced_offset

@@ -92,7 +92,6 @@ class Node:
     def open(self, now_ms: int, wall_ms: int) -> None:
         """Recover what is on the disk, take part in the cluster. Runs to the end before anything is served."""
         settings = self.settings
-        settings.validate()
         identity = load_identity(self.disk, self.random, settings.node_id, settings.cluster_id)
         self.cluster_id = identity.cluster_id
         self.logs = Logs.open(self.disk, self.limits)

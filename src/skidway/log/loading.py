@@ -44,7 +44,18 @@ class Loaded:
 
 
 class Loader:
-    __slots__ = ("clean", "directory", "disk", "made_segment", "names", "now_ms", "producers", "proven", "settings")
+    __slots__ = (
+        "clean",
+        "directory",
+        "disk",
+        "made_segment",
+        "names",
+        "now_ms",
+        "producers",
+        "proven",
+        "settings",
+        "vouched",
+    )
 
     def __init__(
         self, disk: Disk, directory: str, settings: LogSettings, producers: Producers, *, clean: bool, now_ms: int
@@ -55,7 +66,9 @@ class Loader:
         self.producers = producers
         self.clean = clean
         self.now_ms = now_ms
+        # Below `proven` nothing may be wrong; below `vouched` a snapshot of this code remembers the producers.
         self.proven = 0
+        self.vouched = 0
         self.names: list[str] = []
         self.made_segment = False
 
@@ -91,7 +104,7 @@ class Loader:
             segments = [self._new_segment(start)]
             end_offset = start
         epochs.forget_before(start)
-        return Loaded(segments, self.producers, epochs, start, end_offset, min(self.proven, end_offset), scanned)
+        return Loaded(segments, self.producers, epochs, start, end_offset, min(self.vouched, end_offset), scanned)
 
     def _quarantined(self, segments: list[Segment], start_offset: int, reason: str) -> Loaded:
         base = segments[0].base_offset if segments else 0
@@ -148,6 +161,7 @@ class Loader:
                 continue
             if start_offset is not None or offset <= recovery_point:
                 self.proven = max(recovery_point, offset)
+                self.vouched = offset if start_offset is not None else 0
                 return offset, start_offset or 0
             self.producers.entries = {}
         return 0, 0

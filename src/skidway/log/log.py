@@ -419,6 +419,8 @@ class Log:
             self.recovery_point = max(self.recovery_point, ticket.offset)
             if ticket.epochs is not None and ticket.epochs == write_epochs(self.epochs.entries()):
                 self._epochs_changed = False
+            # Not earlier: until now a crash may take the start offset back.
+            self.epochs.forget_before(ticket.start_offset)
             for segment, size, _, _ in ticket.indexes:
                 # A segment may have grown since its indexes were copied.
                 segment.index_saved = segment is not self._active and segment.size == size
@@ -457,6 +459,7 @@ class Log:
         ]
         if self._epochs_changed:
             ticket.epochs = write_epochs(self.epochs.entries())
+        ticket.start_offset = self.start_offset
         ticket.snapshot = self.producers.to_snapshot(self.start_offset)
         ticket.snapshots_kept_from = self.recovery_point
         self.bytes_since_checkpoint = 0
@@ -521,9 +524,6 @@ class Log:
             self._tail = (-1, self._active, 0)
         if self._watermark_segment is segment:
             self._watermark_segment, self._watermark_position = self.segments[0], 0
-
-    def forget_epochs_before(self, offset: int) -> None:
-        self._epochs_changed |= self.epochs.forget_before(offset)
 
     # Asking.
 

@@ -140,9 +140,6 @@ class Logs:
         except FileNotFoundError:
             return None
 
-    def __len__(self) -> int:
-        return len(self._opened)
-
     def items(self) -> list[tuple[TopicPartition, Log]]:
         return list(self._opened.items())
 

@@ -73,7 +73,6 @@ def advance_start(log: Log, offset: int, now_ms: int = 0) -> None:
         return
     log.start_offset = offset
     give_up_below_start(log, now_ms)
-    log.forget_epochs_before(offset)
 
 
 def give_up_below_start(log: Log, now_ms: int) -> None:

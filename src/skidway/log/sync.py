@@ -28,6 +28,7 @@ class SyncTicket:
         "segments",
         "snapshot",
         "snapshots_kept_from",
+        "start_offset",
         "synced",
     )
 
@@ -47,6 +48,7 @@ class SyncTicket:
         self.epochs: bytes | None = None
         self.snapshot = b""
         self.snapshots_kept_from = 0
+        self.start_offset = 0
         self.synced = False
         """The promise is kept; what may still fail is housekeeping, which can be tried again."""
 

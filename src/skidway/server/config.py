@@ -19,7 +19,7 @@ ENVIRONMENT_PREFIX = "SKIDWAY_"
 TABLE_SEPARATOR = "__"
 PORT_MAX = 65_535
 # Set by other parts of the project, not by an operator.
-ENVIRONMENT_RESERVED = ("SKIDWAY_CONFIG",)
+ENVIRONMENT_RESERVED = ("SKIDWAY_CONFIG", "SKIDWAY_BOOTSTRAP")
 
 Value = Any
 """What TOML can hold, or a string from the environment or from a flag."""

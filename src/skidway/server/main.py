@@ -16,7 +16,8 @@ from typing import Any
 import msgspec.structs
 
 from skidway import __version__
-from skidway.errors import ProtocolError
+from skidway.broker.identity import WrongDataDirectory
+from skidway.errors import InvalidConfig, ProtocolError
 from skidway.limits import Limits
 from skidway.ports import Clock
 from skidway.server import assembly
@@ -97,10 +98,14 @@ class Broker:
             raise StartError(str(error.strerror or error)) from None
         # The port is taken before the node opens, because the node tells it to clients; nobody is accepted yet.
         port = int(bound.getsockname()[1])
-        node = self._make_node(settings, settings.advertised_address(port), self._disk, clock, SystemRandom())
+        try:
+            node = self._make_node(settings, settings.advertised_address(port), self._disk, clock, SystemRandom())
+        except InvalidConfig as error:
+            bound.close()
+            raise StartError(f"topic_defaults: {error}") from None
         try:
             node.open(clock.monotonic_ms(), clock.wall_ms())
-        except (OSError, ProtocolError) as error:
+        except (OSError, ProtocolError, WrongDataDirectory) as error:
             bound.close()
             raise StartError(f"the data in {self._disk.root} cannot be served: {error}") from error
         turn = Turn(loop, node, clock, sync_threads=settings.sync_threads)

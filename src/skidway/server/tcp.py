@@ -200,18 +200,11 @@ class Client(asyncio.BufferedProtocol):
         if connection is None or self._waits & CLOSING:
             return
         self.active_ms = now_ms = self._listener.clock.monotonic_ms()
-        handled = 0
         self._handling = True
         try:
-            while True:
-                position = start + handled
-                progress = connection.receive(view[position:end] if position or end < len(view) else view, now_ms)
-                handled += progress
-                if connection.outbox:
-                    self._send_outbox()
-                # Sending may have been all it waited for; no progress means it waits for something else.
-                if not connection.paused or not progress or self._waits:
-                    break
+            handled = connection.receive(view[start:end] if start or end < len(view) else view, now_ms)
+            if connection.outbox:
+                self._send_outbox()
         except self._listener.hangup as reason:
             self._hang_up(str(reason))
             return
@@ -323,6 +316,9 @@ class Client(asyncio.BufferedProtocol):
                 self._memory.waiting.append(self)
         if connection.paused:
             self._stop_reading(WAITS_FOR_NODE)
+            if began and not self._waits & WAITS_FOR_PEER:
+                # It may have paused only because its outbox was full. It goes on in the next turn, after the others.
+                self.on_ready()
 
     def _make_room(self, view: memoryview, position: int, end: int, wanted: int) -> bool:
         """Hold the tail with room for `wanted` bytes in all. False if memory is short: held, but without room."""

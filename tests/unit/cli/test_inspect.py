@@ -171,11 +171,19 @@ def test_room_laid_out_in_advance_is_no_damage(directory: Path, segment: Segment
     assert damages(directory) == []
 
 
-def test_a_missing_index_is_only_a_note(directory: Path, segment: Segment) -> None:
+def test_missing_indexes_are_one_note(directory: Path, segment: Segment) -> None:
     segment.index.unlink()
+    segment.timeindex.unlink()
     code, (report,) = inspect(directory)
     assert code == 0
-    assert [finding["damage"] for finding in report["findings"]] == [False]
+    assert [(finding["damage"], finding["text"][:13]) for finding in report["findings"]] == [(False, "2 index files")]
+
+
+def test_deleted_topics_are_passed_over_unless_named(tmp_path: Path, segment: Segment) -> None:
+    gone = tmp_path / "old-0.0123456789abcdef0123456789abcdef-delete"
+    Segment(gone)
+    assert len(inspect(tmp_path)[1]) == 1
+    assert inspect(gone)[1][0]["segments"][0]["batches"] == BATCHES
 
 
 def test_segments_that_overlap_and_segments_with_a_hole(directory: Path, segment: Segment) -> None:
@@ -208,6 +216,9 @@ def test_producer_snapshots(directory: Path, segment: Segment) -> None:
     path.write_bytes(snapshot(3, extra=b"what another broker added"))
     code, (report,) = inspect(directory)
     assert (code, report["producers"]) == (0, 3)
+    listed = inspect(directory, "--producers")[1][0]["producers"]
+    assert [(one["producer_id"], one["last_sequence"], one["last_offset"]) for one in listed[:1]] == [(100, 9, 50)]
+    assert " 102 " in CliRunner().invoke(app, ["log", str(directory), "--producers"]).stdout
     segment.flip(20, path)
     assert damages(directory) == [(".snapshot", "bad checksum")]
     path.write_bytes(b"\0\1")

@@ -141,6 +141,22 @@ def test_an_offset_outside_the_log(cluster: Cluster, admin: Admin, name: str) ->
         Consumer(cluster, name, {0: 7}).poll()
 
 
+def test_reading_goes_on_where_the_log_starts_when_the_rest_was_deleted(
+    cluster: Cluster, admin: Admin, name: str
+) -> None:
+    admin.create_topic(name, partitions=1)
+    producer = Producer(cluster)
+    for number in range(5):
+        producer.send_now(name, b"%d" % number)
+    admin.delete_records(name, {0: 3})
+    gone: list[tuple[int, int, int]] = []
+    consumer = Consumer(cluster, name, {0: 1}, on_gone=lambda *what: gone.append(what))
+    assert [record.offset for record in consumer.read()] == [3, 4]
+    assert gone == [(0, 1, 3)]
+    with pytest.raises(BrokerError, match="offset 1 lies outside the log, which starts at 3"):
+        Consumer(cluster, name, {0: 1}).poll()
+
+
 def test_topics_come_grow_change_and_go(cluster: Cluster, admin: Admin, name: str) -> None:
     admin.create_topic(name, partitions=2, configs={"retention.ms": "1000000"})
     assert name in [topic.name for topic in admin.topics()]

@@ -12,6 +12,7 @@ from server_fake_node import Peer, Run, Served, frame_of, serving
 
 from skidway.limits import DEFAULT_LIMITS, KIB
 from skidway.server.disk import RealDisk
+from skidway.server.sending import SMALL_SLICE_BYTES
 
 TIGHT = replace(
     DEFAULT_LIMITS,
@@ -34,7 +35,7 @@ def make_request(rng: random.Random, content: bytes) -> tuple[bytes, bytes]:
             return b"R" + struct.pack(">I", size), bytes(size)
         case "F":
             position = rng.randrange(FILE_BYTES)
-            length = rng.choice((0, 1, 8 * KIB, 8 * KIB + 1, 100 * KIB))
+            length = rng.choice((0, 1, SMALL_SLICE_BYTES, SMALL_SLICE_BYTES + 1, 100 * KIB))
             length = min(length, FILE_BYTES - position)
             return b"F" + struct.pack(">QI", position, length), content[position : position + length]
         case _:
