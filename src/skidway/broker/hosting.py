@@ -54,6 +54,8 @@ class Hosting:
         """Partitions that should be here but could not be opened, and why."""
         self.removing: dict[tuple[str, int], Partition] = {}
         """Deleted partitions that a worker still syncs."""
+        self._configs: dict[str, TopicConfig] = {}
+        """Resolved once for all partitions of a topic; forgotten when a setting changes."""
         self.started = False
 
     def publish(self, records: Sequence[Message], wall_ms: int) -> None:
@@ -114,7 +116,10 @@ class Hosting:
         return self.partitions.find_by_id(topic.id, index).log.quarantined
 
     def config_of(self, topic: str) -> TopicConfig:
-        return resolve(self.image.topic_config(topic), self.defaults)
+        config = self._configs.get(topic)
+        if config is None:
+            config = self._configs[topic] = resolve(self.image.topic_config(topic), self.defaults)
+        return config
 
     def _open(self, topic: metadata.Topic, index: int, wall_ms: int) -> None:
         described = topic.partitions[index]
@@ -151,6 +156,7 @@ class Hosting:
         leader.in_sync = described.isr
 
     def _reconfigure(self, record: ConfigRecord) -> None:
+        self._configs.clear()
         topics = [record.resource_name] if record.resource_type == ResourceType.TOPIC else list(self.image.topics)
         for topic in topics:
             partitions = self.partitions.of_topic(topic)
@@ -160,6 +166,7 @@ class Hosting:
                 partition.configure(config)
 
     def _remove(self, topic_id: bytes, wall_ms: int) -> None:
+        self._configs.clear()
         for partition in self.partitions.remove_topic(bytes(topic_id)):
             partition.removed = True
             self.removing[partition.topic, partition.index] = partition
