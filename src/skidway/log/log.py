@@ -357,7 +357,11 @@ class Log:
     # Durability.
 
     def _doomed_unbegun(self) -> "list[retention.Doomed]":
-        return [item for item in self.doomed if item.begun is None]
+        unbegun = [item for item in self.doomed if item.begun is None]
+        if any(item.begun is not None and not item.renamed for item in self.doomed):
+            # Tickets run in any order, renames go oldest first: one ticket's must be over before another has any.
+            return [item for item in unbegun if item.due]
+        return unbegun
 
     @property
     def dirty(self) -> bool:
