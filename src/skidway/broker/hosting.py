@@ -73,8 +73,9 @@ class Hosting:
         set_aside = []
         for (name, index), topic_id in list(self.logs.found.items()):
             topic = self.image.topics.get(name)
-            # Without an id it was created just before a crash; the metadata knows whose it is.
-            if topic is None or index >= len(topic.partitions) or topic_id not in (None, topic.id):
+            if self.logs.is_unborn(name, index):
+                self.logs.discard(name, index, wall_ms)
+            elif topic is None or index >= len(topic.partitions) or topic_id not in (None, topic.id):
                 set_aside.append(self.logs.set_aside(name, index))
         for topic in self.image.topics.values():
             for partition in topic.partitions:

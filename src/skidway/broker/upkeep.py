@@ -50,6 +50,7 @@ class Upkeep:
         assert self._saving is not None
         self.node.logs.finish_save(self._saving)
         self._saving = None
+        self.node.hosting.retry_missing(self.node.clock.wall_ms())
         if error is not None:
             # The files of the last time are still whole, and good enough: more is scanned after a crash.
             self.node.on_event(f"offset checkpoints could not be saved, tried again later: {error}")

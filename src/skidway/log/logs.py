@@ -10,6 +10,7 @@ Usage: `Logs.open`, then `load` each partition of `found` that the metadata know
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 
+from skidway.errors import StorageError
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -25,6 +26,7 @@ from skidway.log.checkpoints import (
 )
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
+from skidway.log.sync import snapshot_offset
 from skidway.ports import Disk
 
 Job = Callable[[], None]
@@ -161,6 +163,9 @@ class Logs:
             now_ms=now_ms,
             limits=self.limits,
         )
+        if not self.clean and log.recovery_point == 0 and self.found[key] is not None:
+            # Whoever created it may have died before its first sync.
+            self.disk.open(f"{log.directory}/{PARTITION_METADATA}").sync()
         del self.found[key]
         self._opened[key] = log
         return log
@@ -171,10 +176,15 @@ class Logs:
         return self.create(topic, partition, topic_id, settings, now_ms)
 
     def create(self, topic: str, partition: int, topic_id: bytes, settings: LogSettings, now_ms: int) -> Log:
-        """A new empty partition. Its directory is durable with the first ticket of its log."""
+        """A new empty partition. Its directory is durable with the first ticket of its log.
+
+        StorageError while a save is under way that speaks about an earlier partition of this name.
+        """
         key = (topic, partition)
         assert key not in self._opened, key
         assert key not in self.found, key
+        if self._saving and (key in self._saved_points or key in self._saved_starts):
+            raise StorageError("the offsets of a deleted topic of the same name are still being saved")
         self._forget_offsets(key)
         directory = directory_name(topic, partition)
         self.disk.make_directory(directory)
@@ -213,6 +223,16 @@ class Logs:
         """Take a partition out that was found on disk and belongs to nothing."""
         del self.found[topic, partition]
         self._deleted.append((now_ms, self._rename(topic, partition, _DELETED)))
+
+    def is_unborn(self, topic: str, partition: int) -> bool:
+        """Whether a crash caught a found partition before its first sync: whose it was, nobody knows.
+
+        The topic id is synced with the first batch and before the first snapshot, so nothing in it was promised.
+        """
+        if self.found[topic, partition] is not None:
+            return False
+        names = self.disk.list(directory_name(topic, partition))
+        return not any(snapshot_offset(name) is not None for name in names)
 
     def set_aside(self, topic: str, partition: int) -> str:
         """Take a partition out that was found on disk and that no topic knows, but keep its data; returns its name."""
