@@ -56,6 +56,8 @@ class Log:
     batches: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """Of idempotent producers, by (producer id, first sequence)."""
     next_sequence: dict[int, int] = field(default_factory=dict)
+    retired: set[int] = field(default_factory=set)
+    """Producers of which no batch was left after a restart: what the broker remembers of them is its own affair."""
 
 
 @dataclass
@@ -211,8 +213,9 @@ class History:
             self.values += 1
             values.append(b"%d:" % self.values + bytes(self.random.randrange(400)))
         pid, sequence = -1, -1
-        if self.live_producers and self.random.randrange(2):
-            pid = self.random.choice(self.live_producers)
+        producers = [pid for pid in self.live_producers if pid not in log.retired]
+        if producers and self.random.randrange(2):
+            pid = self.random.choice(producers)
             sequence = log.next_sequence.get(pid, 0)
             log.next_sequence[pid] = sequence + len(values)
         batch = batch_of(values, self.clock.wall_ms(), pid, 0 if pid >= 0 else -1, sequence)
@@ -422,12 +425,12 @@ class History:
             assert min(found) <= start, f"{where} begins at {start}, its first batch at {min(found)}"
         else:
             assert start == end, f"{where} is empty between {start} and {end}"
-        if not topic.expires:
-            assert start <= log.deleted_to, f"{where} begins at {start}, deleted up to {log.deleted_to}"
         for offset, value in log.acknowledged.items():
             assert offset < end, f"{where} ends at {end}, {offset} was acknowledged"
             if offset >= start:
                 assert found[offset] == value, f"{where}: {offset} is not what was acknowledged"
+            elif not topic.expires:
+                assert offset < log.deleted_to, f"{where} begins at {start}, deleted up to {log.deleted_to}"
         self.check_producers(topic, index, log, batches)
         # What is served now has been seen, so it must stay. Lost batches are never mentioned again.
         log.acknowledged = {offset: value for offset, value in log.acknowledged.items() if offset >= start}
@@ -441,6 +444,7 @@ class History:
         headers = [header for header, _ in batches if header.producer_id >= 0]
         seen = [(header.producer_id, header.base_sequence) for header in headers]
         assert len(seen) == len(set(seen)), "a batch of an idempotent producer is there twice"
+        log.retired |= log.next_sequence.keys()
         log.next_sequence.clear()
         for pid in sorted({header.producer_id for header in headers}):
             own = [header for header in headers if header.producer_id == pid]
@@ -450,6 +454,7 @@ class History:
                 assert (answer.error_code, answer.base_offset) == (0, header.base_offset), "a repeated batch is new"
                 self.mark("duplicate known after restart")
             log.next_sequence[pid] = own[-1].last_sequence + 1
+            log.retired.discard(pid)
             if pid not in self.live_producers:
                 self.live_producers.append(pid)
         log.batches = {key: log.batches[key] for key in seen}
