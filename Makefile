@@ -34,5 +34,7 @@ check: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest -q -n 2 --dist loadgroup tests
 
+-include bench/bench.mk interop/interop.mk
+
 clean:
 	rm -rf $(VENV) data .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -82,7 +82,7 @@ def main() -> int:
         from bench import plot
 
         if "kafka" in measured or not PICTURE.exists():
-            plot.draw(outcome, PICTURE)
+            plot.draw(outcome, report.described(), PICTURE)
         console.print(f"recorded in {report.RESULTS.relative_to(ROOT)}")
     return 1 if any(note.startswith("FAILED") for note in outcome.notes) else 0
 

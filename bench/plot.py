@@ -43,7 +43,7 @@ def bars(axes: Any, outcome: Outcome, loads: dict[str, str], figure: str, title:
     axes.margins(y=0.15)
 
 
-def draw(outcome: Outcome, path: Path) -> None:
+def draw(outcome: Outcome, title: str, path: Path) -> None:
     figure, grid = pyplot.subplots(2, 3, figsize=(16, 9), constrained_layout=True)
     bars(grid[0][0], outcome, PRODUCE, "mb", "Produce, prepared frames, acks=1: MB/s (more is better)")
     bars(grid[0][1], outcome, PRODUCE, "cpu_gb", "Broker CPU seconds per GB produced (less is better)")
@@ -51,6 +51,7 @@ def draw(outcome: Outcome, path: Path) -> None:
     bars(grid[1][0], outcome, FETCH, "mb", "Fetch: MB/s (more is better)")
     bars(grid[1][1], outcome, FETCH, "cpu_gb", "Broker CPU seconds per GB fetched (less is better)")
     bars(grid[1][2], outcome, LATENCY, "p99", "p99 at 5,000 messages/s: ms (less is better)")
+    figure.suptitle(title, fontsize=10, color="#555555")
     handles: dict[str, Any] = {}
     for axes in grid.flat:
         handles.update({label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)})

@@ -21,6 +21,7 @@ MESSAGES_PER_CALL = 5_000
 PARTITIONS = 4
 EVENT_DR = 1
 QUEUE_FULL = -184
+DRAIN_S_MAX = 10.0
 
 
 class _Message(ctypes.Structure):
@@ -91,6 +92,7 @@ class Producer:
             "queue.buffering.max.messages": "200000",
             "queue.buffering.max.kbytes": "32768",
             "delivery.report.only.error": "true",
+            "log_level": "2",
         }.items():
             if self.lib.rd_kafka_conf_set(conf, key.encode(), value.encode(), said, 512):
                 raise BenchError(f"librdkafka: {said.value.decode()}")
@@ -128,13 +130,14 @@ class Producer:
                 failed += self.failed(2)
             taken += many
             calls += 1
-        while self.lib.rd_kafka_outq_len(self.handle) and time.monotonic() < start + seconds + 30:
+        while self.lib.rd_kafka_outq_len(self.handle) and time.monotonic() < start + seconds + DRAIN_S_MAX:
             failed += self.failed(0)
             self.lib.rd_kafka_flush(self.handle, 5)
         elapsed = time.monotonic() - start
         failed += self.failed(0)
-        if failed or self.lib.rd_kafka_outq_len(self.handle):
-            raise BenchError(f"librdkafka: {failed} of {taken} messages were not delivered")
+        waiting = self.lib.rd_kafka_outq_len(self.handle)
+        if failed or waiting:
+            raise BenchError(f"librdkafka: of {taken} messages {failed} failed and {waiting} were never answered")
         return taken, elapsed
 
     def close(self) -> None:
@@ -169,7 +172,7 @@ def produce(
 def consume(bootstrap: str, topic: str, value_bytes: int, seconds: float) -> Throughput:
     """From the start of all partitions, until the end or until time is up."""
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 2}
     )
     present = ends(bootstrap, topic)
     try:

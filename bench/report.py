@@ -141,7 +141,7 @@ def show(outcome: Outcome, console: Console) -> None:
 
 
 def described() -> str:
-    """Which code on which machine."""
+    """When, which code, on which machine."""
     git = ["git", "-C", str(ROOT)]
     commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip()
     changed = subprocess.run([*git, "status", "--porcelain", "--", "src"], capture_output=True, text=True).stdout
@@ -149,8 +149,9 @@ def described() -> str:
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "?"
     )
     memory = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
+    when = datetime.now(UTC).strftime("%Y-%m-%d")
     return (
-        f"Commit {commit or '?'}{' with changes' if changed else ''}; {os.cpu_count()} cores ({cpu}), "
+        f"{when}, commit {commit or '?'}{' with changes' if changed else ''}; {os.cpu_count()} cores ({cpu}), "
         f"{memory / 2**20:.0f} GB, Linux {platform.release().split('-')[0]}, Python {platform.python_version()}; "
         f"generator in {engine()}"
     )

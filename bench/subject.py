@@ -92,6 +92,9 @@ class Subject(ABC):
             time.sleep(0.005)
         self.startup_s = time.monotonic() - started
 
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)

@@ -102,7 +102,7 @@ def run(subjects: list[tuple[Subject, int]], *, rounds: int, chosen: set[str], s
                 for load in loads:
                     if load.kafka or subject.name != "kafka":
                         _measure(subject, load, samples, outcome, say, f"round {number + 1} of {rounds}")
-        for subject in ready:
+        for subject in filter(Subject.running, ready):
             samples.add(subject.name, "memory_end", {"rss": resident_mb(subject.pid)})
     outcome.figures = samples.medians()
     outcome.seconds = time.monotonic() - began
@@ -128,6 +128,8 @@ def _open(
 
 
 def _measure(subject: Subject, load: Workload, samples: _Samples, outcome: Outcome, say: Say, where: str) -> None:
+    if not subject.running():
+        return
     say(f"{where}: {subject.name}: {load.title}")
     if load.writes:
         machine.warm()
@@ -136,4 +138,6 @@ def _measure(subject: Subject, load: Workload, samples: _Samples, outcome: Outco
     except (BenchError, OSError) as problem:
         # A failed load has no figures; it must be seen, and the other loads still be measured.
         outcome.notes.append(f"FAILED {subject.name}: {load.title}: {problem}")
+        if not subject.running():
+            outcome.notes[-1] += f"; the broker is gone:{subject.last_words()}"
         say(outcome.notes[-1])

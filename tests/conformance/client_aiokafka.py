@@ -1,4 +1,4 @@
-"""aiokafka behind the face of `clients`: each object has a loop of its own that runs while it is asked for something."""
+"""aiokafka behind the face of `clients`: each object has a loop of its own that runs only during a call."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Idempotent producers at the level of sequences: what is a repeat, what is a gap, who is fenced, what is remembered."""
+"""Idempotent producers by sequence: what is a repeat, what is a gap, who is fenced, what is remembered."""
 
 import pytest
 from raw import Connection

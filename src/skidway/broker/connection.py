@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 FRAME_LENGTH = struct.Struct(">i")
 FRAME_LENGTH_BYTES = 4
 HEADER_BYTES_MIN = 8
+PASS_BYTES_MAX = 1 << 20
+"""Replies of one pass, in memory: small requests with large replies must not fill memory before anything is sent."""
 
 
 class Hangup(Exception):
@@ -39,6 +41,7 @@ class Connection:
         "node",
         "on_ready",
         "outbox",
+        "pass_bytes",
         "paused",
         "peer",
         "pending",
@@ -53,6 +56,7 @@ class Connection:
         self.pending: deque[Call] = deque()
         self.on_ready: Callable[[], None] = _nothing_to_do
         self.needed = 0
+        self.pass_bytes = 0
         self.paused = False
         self.gone = False
         self.receiving = False
@@ -66,7 +70,7 @@ class Connection:
         """
         position, end = 0, len(data)
         frame_bytes_max = self.node.limits.frame_bytes_max
-        self.needed = 0
+        self.needed = self.pass_bytes = 0
         self.paused = False
         self.receiving = True
         try:
@@ -78,7 +82,7 @@ class Connection:
                 if frame_end > end:
                     self.needed = FRAME_LENGTH_BYTES + length
                     break
-                if self.pending and self._is_full():
+                if self.pass_bytes > PASS_BYTES_MAX or (self.pending and self._is_full()):
                     self.paused = True
                     break
                 self._handle(data[position + FRAME_LENGTH_BYTES : frame_end], now_ms)
@@ -119,7 +123,9 @@ class Connection:
         response = route.handle(self.node, call, request)
         if response is not None:
             if not self.pending:
-                self.outbox += route.reply(correlation_id, response)
+                parts = route.reply(correlation_id, response)
+                self.pass_bytes += len(parts[0])
+                self.outbox += parts
                 return
             call.parts = route.reply(correlation_id, response)
             self.waiting_bytes += _bytes_in_memory(call.parts)

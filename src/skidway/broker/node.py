@@ -92,11 +92,12 @@ class Node:
     def open(self, now_ms: int, wall_ms: int) -> None:
         """Recover what is on the disk, take part in the cluster. Runs to the end before anything is served."""
         settings = self.settings
-        settings.validate()
         identity = load_identity(self.disk, self.random, settings.node_id, settings.cluster_id)
         self.cluster_id = identity.cluster_id
         self.logs = Logs.open(self.disk, self.limits)
         self.hosting = Hosting(settings, self.logs, self.turn, self._on_removed)
+        self.image: Image = self.hosting.image
+        self.partitions: Partitions = self.hosting.partitions
         self.metadata = self._open_metadata(wall_ms)
         self.controller: Replicated[Controller, Message] = Replicated(
             self._new_controller,
@@ -135,14 +136,6 @@ class Node:
         self.logs.close(clean=clean and self.failure is None)
 
     # --- what handlers use ---
-
-    @property
-    def image(self) -> Image:
-        return self.hosting.image
-
-    @property
-    def partitions(self) -> Partitions:
-        return self.hosting.partitions
 
     @property
     def metadata_offset(self) -> int:

@@ -83,7 +83,7 @@ def consume(
         partitions = _partitions(cluster.topic(topic).partitions, topic, partition)
         positions = find(cluster, topic, partitions, begin, isolation_level)
         ends = None if follow else find(cluster, topic, partitions, stop, isolation_level)
-        consumer = Consumer(cluster, topic, positions, isolation_level=isolation_level)
+        consumer = Consumer(cluster, topic, positions, isolation_level=isolation_level, on_gone=_tell_gone)
         _print(consumer.read_polls(follow=follow, until=ends), write, count)
 
 
@@ -104,6 +104,11 @@ def _partitions(existing: Iterable[int], topic: str, wanted: list[int] | None) -
         if partition not in there:
             raise NoSuchPartition(topic, partition, len(there))
     return wanted or there
+
+
+def _tell_gone(partition: int, wanted: int, start: int) -> None:
+    text = f"partition {partition}: messages {wanted} to {start - 1} have been deleted, going on at {start}"
+    typer.echo(f"warning: {text}", err=True)
 
 
 def _print(polls: "Iterable[list[Consumed]]", write: Writer, count: int | None) -> None:

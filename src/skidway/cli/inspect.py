@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,6 +42,7 @@ skidway inspect log data/orders-0/00000000000000000000.log --batches | head
 PathArgument = Annotated[Path, typer.Argument(help="A .log file, a partition's directory or a data directory.")]
 Batches = Annotated[bool, typer.Option("--batches", help="Print every batch.")]
 Records = Annotated[bool, typer.Option("--records", help="Print every record as a JSON line.")]
+Producers = Annotated[bool, typer.Option("--producers", help="List the producers of the newest snapshot.")]
 Deep = Annotated[bool, typer.Option("--deep", help="Also unpack and read every record.")]
 
 
@@ -64,7 +65,12 @@ class PartitionReport:
 @app.command("log", epilog=EPILOG)
 @friendly
 def inspect_log(
-    path: PathArgument, batches: Batches = False, records: Records = False, deep: Deep = False, as_json: AsJson = False
+    path: PathArgument,
+    batches: Batches = False,
+    records: Records = False,
+    producers: Producers = False,
+    deep: Deep = False,
+    as_json: AsJson = False,
 ) -> None:
     """Dump and verify the files of partitions: batches, checksums, indexes, producer snapshots."""
     show = _record_printer() if records else _batch_printer() if batches and not as_json else None
@@ -78,9 +84,11 @@ def inspect_log(
             report, done = _inspect(directory, segments, deep or records, show, meter.set, done)
             reports.append(report)
     if as_json:
-        print_json([_document(report) for report in reports])
+        print_json([_document(report, with_producers=producers) for report in reports])
     else:
         _print_reports(reports, to_stderr=show is not None)
+        if producers:
+            _print_producers(reports)
     if any(report.damaged for report in reports):
         raise typer.Exit(EXIT_DAMAGED)
 
@@ -109,7 +117,7 @@ def _inspect(
     advance: Callable[[float, str], None],
     done: int,
 ) -> tuple[PartitionReport, int]:
-    from skidway.cli.segments import check_order, check_segment, check_snapshot
+    from skidway.cli.segments import Finding, check_order, check_segment, check_snapshot
 
     report = PartitionReport(directory)
     for path in segments:
@@ -118,6 +126,10 @@ def _inspect(
         report.segments.append(checked)
         done += checked.bytes
     report.findings += check_order(report.segments)
+    missing = sum(segment.missing for segment in report.segments)
+    if missing:
+        text = f"{missing} index files are not there (yet); a broker rebuilds them when it starts"
+        report.findings.append(Finding(str(directory), -1, text, damage=False))
     for path in sorted(directory.glob("*.snapshot")):
         producers, findings = check_snapshot(path)
         # The last snapshot stands for the partition; the earlier ones are only verified.
@@ -175,7 +187,7 @@ def _codec(number: int) -> str:
     return CODECS[number] if number < len(CODECS) else str(number)
 
 
-def _document(report: PartitionReport) -> dict[str, Any]:
+def _document(report: PartitionReport, *, with_producers: bool) -> dict[str, Any]:
     segments = [
         {
             "file": str(segment.path),
@@ -199,7 +211,7 @@ def _document(report: PartitionReport) -> dict[str, Any]:
         "directory": str(report.directory),
         "damaged": report.damaged,
         "segments": segments,
-        "producers": len(report.producers),
+        "producers": [asdict(producer) for producer in report.producers] if with_producers else len(report.producers),
         "findings": findings,
     }
 
@@ -229,6 +241,25 @@ def _print_reports(reports: list[PartitionReport], *, to_stderr: bool) -> None:
         typer.echo(f"{label} {where}: {finding.text}", err=to_stderr)
     if len(findings) > FINDINGS_SHOWN:
         typer.echo(f"and {len(findings) - FINDINGS_SHOWN} more; --json has them all", err=to_stderr)
+
+
+def _print_producers(reports: list[PartitionReport]) -> None:
+    columns = ("partition", "producer", "epoch", "last sequence", "last offset", "last time", "open transaction")
+    rows = [
+        (
+            report.directory.name,
+            producer.producer_id,
+            producer.epoch,
+            producer.last_sequence,
+            producer.last_offset,
+            iso_time(producer.timestamp) or "-",
+            f"from {producer.transaction_start}" if producer.transaction_start >= 0 else "-",
+        )
+        for report in reports
+        for producer in report.producers
+    ]
+    typer.echo()
+    print_table(columns, rows, right=("producer", "epoch", "last sequence", "last offset"))
 
 
 def _offsets(report: PartitionReport) -> str:

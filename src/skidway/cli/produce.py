@@ -211,11 +211,16 @@ def _send_all(producer: "Producer", drafts: Iterable[Draft], common: Common, met
     producer.flush()
 
 
+def raw(text: str) -> bytes:
+    """An argument as it was typed, also where that is not UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise typer.BadParameter(f"{text!r} is not a header; expected NAME=VALUE")
-    return name, value.encode()
+    return name, raw(value)
 
 
 def _open(file: str | None) -> AbstractContextManager[BinaryIO]:
@@ -232,7 +237,7 @@ def _drafts(
     if form is Input.RAW:
         yield Draft(source.read())
         return
-    separator = key_separator.encode() if key_separator else None
+    separator = raw(key_separator) if key_separator else None
     for number, line in enumerate(_lines(source, on_pause), start=1):
         if form is Input.JSON and not line.strip():
             continue
@@ -240,7 +245,7 @@ def _drafts(
             draft = from_json(line) if form is Input.JSON else _split(line, separator)
         except ValueError as error:
             fail(f"line {number}: {error}")
-        if null is not None and draft.value == null.encode():
+        if null is not None and draft.value == raw(null):
             draft.value = None
         yield draft
 

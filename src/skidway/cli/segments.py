@@ -22,6 +22,7 @@ from skidway.records.batch import HEADER_BYTES, MAGIC, BatchHeader, checksum, re
 from skidway.records.record import read_records
 
 SEGMENT_NAME = re.compile(r"\d{20}\.log")
+DELETED = "-delete"
 READ_BYTES = MIB
 
 _INDEX_ENTRY = struct.Struct(">ii")
@@ -62,6 +63,8 @@ class SegmentReport:
     leader_epoch: int = -1
     index_entries: int = 0
     time_entries: int = 0
+    missing: int = 0
+    """Index files that are not there. Skidway writes them at checkpoints; any broker rebuilds them."""
     codecs: Counter[int] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
 
@@ -82,10 +85,11 @@ def segments_of(directory: Path) -> list[Path]:
 
 
 def partitions_of(path: Path) -> list[Path]:
-    """The partition directories at or right under a path."""
+    """The partition directories at or right under a path; those of deleted topics only when named themselves."""
     if segments_of(path):
         return [path]
-    return sorted(child for child in path.iterdir() if child.is_dir() and segments_of(child))
+    children = [child for child in path.iterdir() if child.is_dir() and not child.name.endswith(DELETED)]
+    return sorted(child for child in children if segments_of(child))
 
 
 def check_segment(
@@ -102,6 +106,7 @@ def check_segment(
                 report.found(text, position)
                 # Nothing its header says can be believed, but its length led on so far.
                 offsets.pass_damaged(position)
+                times.blind = True
                 continue
             _check_header(report, position, header)
             offsets.pass_batch(position, header)
@@ -220,6 +225,8 @@ class _TimeIndexCheck:
         self.entries = _read_entries(report, ".timeindex", _TIME_ENTRY)
         self.next = 0
         self.max_timestamp = -1
+        self.blind = False
+        """A batch passed whose timestamps cannot be known: the latest so far may be later than seen."""
         report.time_entries = len(self.entries)
         for number, (earlier, later) in enumerate(pairwise(self.entries)):
             if later[0] <= earlier[0] or later[1] < earlier[1]:
@@ -227,21 +234,23 @@ class _TimeIndexCheck:
                 break
 
     def pass_batch(self, header: BatchHeader) -> None:
+        while self.blind and self.next < len(self.entries) and self._offset(self.next) < header.base_offset:
+            self.next += 1
         self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
         while self.next < len(self.entries):
-            timestamp, relative = self.entries[self.next]
-            if self.report.base_offset + relative > header.last_offset:
+            timestamp, at = self.entries[self.next][0], self._offset(self.next)
+            if at > header.last_offset:
                 return
-            if timestamp != self.max_timestamp:
-                at = self.report.base_offset + relative
+            if timestamp != self.max_timestamp and not (self.blind and timestamp > self.max_timestamp):
                 self._found(self.next, f"says {timestamp} is the latest up to offset {at}, it is {self.max_timestamp}")
             self.next += 1
 
     def finish(self) -> None:
-        # Kafka ends an empty or fresh index with a zero entry of the segment's base; it promises nothing.
-        if self.next < len(self.entries) and self.entries[self.next] != (-1, 0):
-            at = self.report.base_offset + self.entries[self.next][1]
-            self._found(self.next, f"points at offset {at}, behind the last whole batch")
+        if self.next < len(self.entries) and not self.blind:
+            self._found(self.next, f"points at offset {self._offset(self.next)}, behind the last whole batch")
+
+    def _offset(self, number: int) -> int:
+        return self.report.base_offset + self.entries[number][1]
 
     def _found(self, number: int, text: str) -> None:
         self.report.found(f"entry {number}: {text}", number * _TIME_ENTRY.size, suffix=".timeindex")
@@ -252,7 +261,7 @@ def _read_entries(report: SegmentReport, suffix: str, entry: struct.Struct) -> l
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        report.found("missing; a broker rebuilds it when it starts", damage=False, suffix=suffix)
+        report.missing += 1
         return []
     if len(data) % entry.size:
         report.found(f"{len(data)} bytes are not a whole number of {entry.size}-byte entries", suffix=suffix)

@@ -6,13 +6,13 @@ records of aborted transactions.
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from skidway.client.cluster import Cluster
 from skidway.client.connection import Connection
-from skidway.client.errors import BadReply, BrokerError, ConnectionLost, ReplyTimeout
-from skidway.client.offsets import LATEST, READ_COMMITTED, READ_UNCOMMITTED, offsets_at
+from skidway.client.errors import BadReply, BrokerError, ClientError, ConnectionLost, ReplyTimeout, check
+from skidway.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, offsets_at
 from skidway.errors import CorruptMessage, ErrorCode, ProtocolError
 from skidway.limits import DEFAULT_LIMITS, MIB
 from skidway.ports import FileSlice
@@ -48,13 +48,17 @@ class Consumer:
         isolation_level: int = READ_UNCOMMITTED,
         fetch_bytes: int = FETCH_BYTES,
         partition_fetch_bytes: int = PARTITION_FETCH_BYTES,
+        on_gone: Callable[[int, int, int], None] | None = None,
     ) -> None:
+        """`on_gone(partition, wanted, start)`: what was wanted next has been deleted, reading goes on at the start of
+        the log. Without it that is an error."""
         self.cluster = cluster
         self.topic = topic
         self.positions = dict(positions)
         self.isolation_level = isolation_level
         self.fetch_bytes = fetch_bytes
         self.partition_fetch_bytes = partition_fetch_bytes
+        self.on_gone = on_gone
         self._turn = 0
 
     def poll(self, timeout_ms: int = POLL_MS, *, min_bytes: int = 1) -> list[Consumed]:
@@ -104,18 +108,36 @@ class Consumer:
         return partitions[self._turn :] + partitions[: self._turn]
 
     def _fetch_once(self, by_leader: Mapping[Connection, list[int]], wait_ms: int, min_bytes: int) -> list[Consumed]:
-        for connection, partitions in by_leader.items():
-            connection.send(self._request(partitions, wait_ms, min_bytes))
+        """Ask all the leaders, then hear all of them: one that fails does not keep what the others sent."""
         records: list[Consumed] = []
-        trouble: Exception | None = None
-        for connection in by_leader:
+        trouble: ClientError | None = None
+        try:
+            for connection, partitions in by_leader.items():
+                connection.send(self._request(partitions, wait_ms, min_bytes))
+            for connection in by_leader:
+                try:
+                    records += self._receive(connection, wait_ms)
+                except (BrokerError, ConnectionLost, ReplyTimeout) as error:
+                    trouble = error
+        except BaseException:
+            # Replies that nobody waits for any more would be taken for answers to the next requests.
+            for connection in by_leader:
+                if connection.awaited:
+                    connection.close()
+            raise
+        if trouble is not None and not records:
+            raise trouble
+        return records
+
+    def _receive(self, connection: Connection, wait_ms: int) -> list[Consumed]:
+        reply = connection.receive(FetchResponse, timeout_ms=wait_ms + self.cluster.timeout_ms)
+        check(reply.error_code, f"fetching from {connection.address}")
+        records: list[Consumed] = []
+        trouble: BrokerError | None = None
+        for data in (data for answered in reply.responses for data in answered.partitions):
             try:
-                reply = connection.receive(FetchResponse, timeout_ms=wait_ms + self.cluster.timeout_ms)
-                if reply.error_code:
-                    raise BrokerError(reply.error_code, f"fetching from {connection.address}")
-                for data in (data for answered in reply.responses for data in answered.partitions):
-                    records += self._take(data)
-            except (BrokerError, ConnectionLost, ReplyTimeout) as error:
+                records += self._take(data)
+            except BrokerError as error:
                 trouble = error
         if trouble is not None and not records:
             raise trouble
@@ -144,8 +166,7 @@ class Consumer:
         partition = data.partition_index
         about = f"{self.topic} partition {partition}"
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            text = f"offset {self.positions[partition]} lies outside the log"
-            raise BrokerError(data.error_code, about, text)
+            return self._out_of_range(partition)
         if data.error_code:
             raise BrokerError(data.error_code, about)
         if not data.records or partition not in self.positions:
@@ -155,6 +176,16 @@ class Consumer:
             return self._open(partition, memoryview(data.records), data)
         except ProtocolError as error:
             raise BadReply(f"{about}: damaged records: {error}") from error
+
+    def _out_of_range(self, partition: int) -> list[Consumed]:
+        wanted = self.positions[partition]
+        start = offsets_at(self.cluster, self.topic, [partition], EARLIEST, self.isolation_level)[partition]
+        if self.on_gone is None or wanted >= start:
+            text = f"offset {wanted} lies outside the log, which starts at {start}"
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic} partition {partition}", text)
+        self.on_gone(partition, wanted, start)
+        self.positions[partition] = start
+        return []
 
     def _open(self, partition: int, received: memoryview, data: PartitionData) -> list[Consumed]:
         position = self.positions[partition]

@@ -5,7 +5,7 @@ Records with one key from this client, from Java and from librdkafka's `murmur2_
 
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection
 
 _MASK = 0xFFFFFFFF
 _MULTIPLIER = 0x5BD1E995
@@ -40,12 +40,12 @@ class Sticky:
         self._random = random.Random(seed)
         self._current = -1
 
-    def choose(self, partitions: Sequence[int]) -> int:
+    def choose(self, partitions: Collection[int]) -> int:
         if self._current not in partitions:
-            self._current = self._random.choice(partitions)
+            self._current = self._random.choice(list(partitions))
         return self._current
 
-    def batch_full(self, partitions: Sequence[int]) -> None:
+    def batch_full(self, partitions: Collection[int]) -> None:
         """The next batch goes elsewhere, if there is an elsewhere."""
         others = [partition for partition in partitions if partition != self._current]
         self._current = self._random.choice(others) if others else self._current

@@ -123,15 +123,16 @@ class Producer:
         """Put a record into its partition's batch and say which partition that is. Full batches leave at once."""
         chosen = self._choose(topic, key, partition)
         size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
-        size += sum(len(name) * 4 + len(content or b"") + 4 for name, content in headers)
-        filling = self._filling.setdefault((topic, chosen), _Filling())
+        for name, content in headers:
+            size += len(name) * 4 + len(content or b"") + 4
+        filling = self._batch_of(topic, chosen)
         full = filling.bytes + size > self.batch_bytes or len(filling.records) >= BATCH_RECORDS_MAX
         if filling.records and full:
             self.flush()
             if key is None and partition is None:
-                self._sticky[topic].batch_full(list(self.cluster.topic(topic).partitions))
+                self._sticky[topic].batch_full(self.cluster.topic(topic).partitions)
                 chosen = self._choose(topic, key, partition)
-            filling = self._filling.setdefault((topic, chosen), _Filling())
+            filling = self._batch_of(topic, chosen)
         now_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         filling.records.append(Record(0, now_ms, key, value, headers))
         filling.bytes += size
@@ -179,6 +180,12 @@ class Producer:
         self.cluster.retrying(lambda: self._send_all(one, delivered), topics=[topic])
         return delivered[0]
 
+    def _batch_of(self, topic: str, partition: int) -> _Filling:
+        filling = self._filling.get((topic, partition))
+        if filling is None:
+            filling = self._filling[topic, partition] = _Filling()
+        return filling
+
     def _choose(self, topic: str, key: bytes | None, partition: int | None) -> int:
         partitions = self.cluster.topic(topic, create=self.create_topics).partitions
         if partition is not None:
@@ -187,7 +194,10 @@ class Producer:
             return partition
         if key is not None:
             return partition_of_key(key, len(partitions))
-        return self._sticky.setdefault(topic, Sticky()).choose(list(partitions))
+        sticky = self._sticky.get(topic)
+        if sticky is None:
+            sticky = self._sticky[topic] = Sticky()
+        return sticky.choose(partitions)
 
     def _close(self, topic: str, partition: int, filling: _Filling) -> _Outgoing:
         """The batch gets its bytes, and its place in the producer's sequence, once: a retry sends the same bytes."""

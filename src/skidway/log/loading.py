@@ -44,7 +44,18 @@ class Loaded:
 
 
 class Loader:
-    __slots__ = ("clean", "directory", "disk", "made_segment", "names", "now_ms", "producers", "proven", "settings")
+    __slots__ = (
+        "clean",
+        "directory",
+        "disk",
+        "made_segment",
+        "names",
+        "now_ms",
+        "producers",
+        "proven",
+        "settings",
+        "vouched",
+    )
 
     def __init__(
         self, disk: Disk, directory: str, settings: LogSettings, producers: Producers, *, clean: bool, now_ms: int
@@ -55,7 +66,9 @@ class Loader:
         self.producers = producers
         self.clean = clean
         self.now_ms = now_ms
+        # Below `proven` nothing may be wrong; below `vouched` a snapshot of this code remembers the producers.
         self.proven = 0
+        self.vouched = 0
         self.names: list[str] = []
         self.made_segment = False
 
@@ -69,28 +82,33 @@ class Loader:
 
     def _load(self, recovery_point: int, start_offset: int | None) -> Loaded:
         self.names = self._tidy(self.disk.list(self.directory))
-        segments = self._find_segments(start_offset)
-        snapshot = self._restore_snapshot(recovery_point)
+        snapshot, snapshot_start = self._restore_snapshot(recovery_point)
+        start_offset = max(start_offset or 0, snapshot_start)
+        segments = self._find_segments()
+        if segments and self._lost_beginning(segments[0].base_offset, start_offset):
+            self._drop(segments)
+            segments = []
         if not segments:
             if self.proven > 0:
                 return self._quarantined(segments, start_offset, "its segment files are missing")
-            segments = [self._new_segment(start_offset or 0)]
+            segments = [self._new_segment(start_offset)]
         epochs = self._read_epochs(snapshot)
         try:
             end_offset, scanned = self._replay(segments, snapshot, epochs)
         except (Unproven, StorageError) as error:
             return self._quarantined(segments, start_offset, str(error))
-        start = max(start_offset or 0, segments[0].base_offset)
+        start = max(start_offset, segments[0].base_offset)
         if start > end_offset:
             # The deletion outlived the records it was about.
             self._drop(segments)
             segments = [self._new_segment(start)]
             end_offset = start
-        return Loaded(segments, self.producers, epochs, start, end_offset, min(self.proven, end_offset), scanned)
+        epochs.forget_before(start)
+        return Loaded(segments, self.producers, epochs, start, end_offset, min(self.vouched, end_offset), scanned)
 
-    def _quarantined(self, segments: list[Segment], start_offset: int | None, reason: str) -> Loaded:
+    def _quarantined(self, segments: list[Segment], start_offset: int, reason: str) -> Loaded:
         base = segments[0].base_offset if segments else 0
-        start = max(start_offset or 0, base)
+        start = max(start_offset, base)
         end = max(self.proven, start)
         if not segments:
             segments = [Segment(self.disk, self.directory, end, 0, self.now_ms)]
@@ -109,14 +127,16 @@ class Loader:
                 kept.append(name)
         return kept
 
-    def _find_segments(self, start_offset: int | None) -> list[Segment]:
+    def _find_segments(self) -> list[Segment]:
         bases = sorted(int(name[:-4]) for name in self.names if name.endswith(".log") and name[:-4].isdecimal())
         sizes = {base: self.disk.size(f"{self.directory}/{base:020d}.log") for base in bases}
-        segments = [Segment(self.disk, self.directory, base, sizes[base], self.now_ms) for base in bases]
-        if start_offset is not None:
-            while len(segments) > 1 and segments[1].base_offset <= start_offset:
-                self._drop([segments.pop(0)])
-        return segments
+        return [Segment(self.disk, self.directory, base, sizes[base], self.now_ms) for base in bases]
+
+    def _lost_beginning(self, base_offset: int, start_offset: int) -> bool:
+        # Segments are given up only below a snapshot. Without any, the first one's name never became durable,
+        # and what is there continues nothing.
+        any_snapshot = any(snapshot_offset(name) is not None for name in self.names)
+        return base_offset > max(start_offset, self.proven) and not any_snapshot
 
     def _new_segment(self, base_offset: int) -> Segment:
         segment = Segment(self.disk, self.directory, base_offset, 0, self.now_ms)
@@ -129,21 +149,22 @@ class Loader:
             for suffix in SEGMENT_SUFFIXES:
                 self.disk.remove(segment.path(suffix))
 
-    def _restore_snapshot(self, recovery_point: int) -> int:
-        """Load the highest snapshot that can be believed; returns its offset, 0 without one."""
+    def _restore_snapshot(self, recovery_point: int) -> tuple[int, int]:
+        """Load the highest snapshot that can be believed; returns its offset and the start offset it tells."""
         self.proven = recovery_point
         offsets = sorted(offset for name in self.names if (offset := snapshot_offset(name)) is not None)
         for offset in reversed(offsets):
             path = snapshot_path(self.directory, offset)
             try:
-                own = self.producers.load_snapshot(self.disk.read(path), self.now_ms)
+                start_offset = self.producers.load_snapshot(self.disk.read(path), self.now_ms)
             except CorruptSnapshot:
                 continue
-            if own or offset <= recovery_point:
+            if start_offset is not None or offset <= recovery_point:
                 self.proven = max(recovery_point, offset)
-                return offset
+                self.vouched = offset if start_offset is not None else 0
+                return offset, start_offset or 0
             self.producers.entries = {}
-        return 0
+        return 0, 0
 
     def _read_epochs(self, snapshot: int) -> LeaderEpochs:
         try:
@@ -184,8 +205,11 @@ class Loader:
                 break
         if replay.next_offset < self.proven:
             raise Unproven(f"it ends at {replay.next_offset}")
-        if not self.clean:
+        if not self.clean and replay.next_offset > self.proven:
             self._sync(segments[first:])
+        active = segments[-1]
+        if active.size:
+            active.first_timestamp = next(active.batches(0, active.size))[4]
         for segment in segments:
             segment.unload()
         return replay.next_offset, scanned
@@ -223,4 +247,3 @@ class Loader:
         for segment in segments:
             segment.file.sync()
         self.disk.sync_directory(self.directory)
-        self.disk.sync_directory(self.directory.rpartition("/")[0])

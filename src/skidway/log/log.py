@@ -119,14 +119,19 @@ class Log:
         now_ms: int,
         limits: Limits = DEFAULT_LIMITS,
     ) -> "Log":
-        """Load a directory that exists (an empty one too). `clean`: the last owner closed it and said so."""
+        """Load a directory that exists (an empty one too). `clean`: the last owner closed it and said so.
+
+        After a crash the name of the directory itself must be made durable by the caller.
+        """
         producers = Producers(count_max=limits.producers_per_partition_max, expiry_ms=limits.producer_expiry_ms)
         loader = Loader(disk, directory, settings, producers, clean=clean, now_ms=now_ms)
         log = cls(disk, directory, settings, loader.load(recovery_point, start_offset), limits)
-        if loader.made_segment:
+        if loader.made_segment or not loader.clean:
             log._names += 1
             log._parent_synced = False
         log._schedule_roll(log._active)
+        if not log.quarantined:
+            retention.give_up_below_start(log, now_ms)
         return log
 
     # Settings.
@@ -146,8 +151,6 @@ class Log:
         if not segment.size or self.quarantined:
             return
         settings = self._settings
-        if segment.first_timestamp < 0:
-            segment.first_timestamp = next(segment.batches(0, segment.size))[4]
         wait_ms = settings.segment_ms
         if settings.segment_jitter_ms > 0:
             # Spread over the segments, not drawn: the same log rolls at the same time in every run.
@@ -285,7 +288,8 @@ class Log:
         if offset >= bound:
             return None
         tail = self._tail
-        if tail[0] == offset:
+        # At the end of a segment that is not the last one, a roll has put the offset into the next.
+        if tail[0] == offset and (tail[1] is last or tail[2] < tail[1].size):
             segment, position = tail[1], tail[2]
         else:
             segment, position = self.locate(offset)
@@ -356,8 +360,9 @@ class Log:
 
     # Durability.
 
-    def _doomed_unbegun(self) -> "list[retention.Doomed]":
-        unbegun = [item for item in self.doomed if item.begun is None]
+    def _doomed_below(self, offset: int) -> "list[retention.Doomed]":
+        """Given-up segments with work to do on disk, as far as a snapshot at `offset` covers them."""
+        unbegun = [item for item in self.doomed if item.begun is None and item.end_offset <= offset]
         if any(item.begun is not None and not item.renamed for item in self.doomed):
             # Tickets run in any order, renames go oldest first: one ticket's must be over before another has any.
             return [item for item in unbegun if item.due]
@@ -366,13 +371,14 @@ class Log:
     @property
     def dirty(self) -> bool:
         """Whether `begin_sync` has something to do."""
-        return self.end_offset > self._begun_offset or self._names > self._names_begun or bool(self._doomed_unbegun())
+        appended = self.end_offset > self._begun_offset or self._names > self._names_begun
+        return appended or bool(self._doomed_below(self.recovery_point))
 
     def begin_sync(self) -> SyncTicket | None:
         """What makes everything appended so far durable; None when that is done or under way."""
         if self.failure is not None:
             return None
-        doomed = self._doomed_unbegun()
+        doomed = self._doomed_below(self.recovery_point)
         if self.end_offset <= self._begun_offset and self._names <= self._names_begun and not doomed:
             return None
         return self._ticket(doomed)
@@ -395,8 +401,9 @@ class Log:
         return ticket
 
     def sync_with(self, file: File) -> None:
-        """A file beside the log that must be durable with the first append."""
+        """A new file beside the log that must be durable with the next append."""
         self._extra_files.append(file)
+        self._names += 1
 
     def finish_sync(self, ticket: SyncTicket) -> None:
         """The ticket's `run` returned."""
@@ -415,8 +422,13 @@ class Log:
         self.synced_offset = max(self.synced_offset, ticket.offset)
         if ticket.is_checkpoint:
             self.recovery_point = max(self.recovery_point, ticket.offset)
-            for segment, _, _ in ticket.indexes:
-                segment.index_saved = segment is not self._active and segment.size == segment.synced_size
+            if ticket.epochs is not None and ticket.epochs == write_epochs(self.epochs.entries()):
+                self._epochs_changed = False
+            # Not earlier: until now a crash may take the start offset back.
+            self.epochs.forget_before(ticket.start_offset)
+            for segment, size, _, _ in ticket.indexes:
+                # A segment may have grown since its indexes were copied.
+                segment.index_saved = segment is not self._active and segment.size == size
 
     def finish_without_housekeeping(self, ticket: SyncTicket) -> None:
         """The ticket synced, then failed (a full disk, say): what it should have saved or removed waits for another."""
@@ -433,23 +445,27 @@ class Log:
     def checkpoint_due(self) -> bool:
         return self.bytes_since_checkpoint >= self._settings.checkpoint_bytes
 
-    def checkpoint(self) -> SyncTicket | None:
-        """A sync that also saves indexes, epochs and producers, so that a crash leaves little to scan."""
-        if self.failure is not None or self._checkpointing:
+    def checkpoint(self, *, closing: bool = False) -> SyncTicket | None:
+        """A sync that also saves indexes, epochs and producers, so that a crash leaves little to scan.
+
+        None when there is nothing to save or one is under way; a log that is closing does not count on that one.
+        """
+        if self.failure is not None or (self._checkpointing and not closing):
             return None
-        doomed = self._doomed_unbegun()
+        doomed = self._doomed_below(self.end_offset)
         if self.end_offset <= self.recovery_point and not doomed and self._names <= self._names_begun:
             return None
         ticket = self._ticket(doomed)
         ticket.is_checkpoint = self._checkpointing = True
         ticket.indexes = [
-            (segment, *segment.index_bytes())
+            (segment, segment.size, *segment.index_bytes())
             for segment in self.segments
             if segment.size and (segment is self._active or not segment.index_saved)
         ]
-        ticket.epochs = write_epochs(self.epochs.entries()) if self._epochs_changed else None
-        self._epochs_changed = False
-        ticket.snapshot = self.producers.to_snapshot()
+        if self._epochs_changed:
+            ticket.epochs = write_epochs(self.epochs.entries())
+        ticket.start_offset = self.start_offset
+        ticket.snapshot = self.producers.to_snapshot(self.start_offset)
         ticket.snapshots_kept_from = self.recovery_point
         self.bytes_since_checkpoint = 0
         return ticket
@@ -462,7 +478,7 @@ class Log:
     def close(self, *, clean: bool) -> None:
         """With `clean`, everything is synced and saved first; OSError when that fails."""
         if clean and self.failure is None:
-            ticket = self.checkpoint()
+            ticket = self.checkpoint(closing=True)
             if ticket is not None:
                 ticket.run()
                 self.finish_sync(ticket)
@@ -479,7 +495,7 @@ class Log:
         retention.advance_start(self, offset)
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
-        """Give up segments that are too old or too many; returns them. Their files leave with the next ticket."""
+        """Give up segments that are too old or too many; returns them. Tickets take their files away."""
         return retention.apply(self, now_ms)
 
     def delete_scheduled(self, now_ms: int) -> int:
@@ -513,9 +529,6 @@ class Log:
             self._tail = (-1, self._active, 0)
         if self._watermark_segment is segment:
             self._watermark_segment, self._watermark_position = self.segments[0], 0
-
-    def forget_epochs_before(self, offset: int) -> None:
-        self._epochs_changed |= self.epochs.forget_before(offset)
 
     # Asking.
 

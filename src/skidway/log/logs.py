@@ -27,7 +27,7 @@ from skidway.log.checkpoints import (
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.log.sync import snapshot_offset
-from skidway.ports import Disk
+from skidway.ports import Disk, File
 
 Job = Callable[[], None]
 _NAME_MAX = 255
@@ -116,7 +116,8 @@ class Logs:
         logs.clean = CLEAN_SHUTDOWN in names
         if logs.clean:
             disk.remove(CLEAN_SHUTDOWN)
-            disk.sync_directory("")
+        # Without the mark a crash may follow; after a crash names may be in memory only.
+        disk.sync_directory("")
         logs._saved_points = logs._read_offsets(RECOVERY_POINTS)
         logs._saved_starts = logs._read_offsets(START_OFFSETS)
         logs.saved_watermarks = logs._read_offsets(HIGH_WATERMARKS)
@@ -141,18 +142,20 @@ class Logs:
         except FileNotFoundError:
             return None
 
-    def __len__(self) -> int:
-        return len(self._opened)
-
     def items(self) -> list[tuple[TopicPartition, Log]]:
         return list(self._opened.items())
 
     def get(self, topic: str, partition: int) -> Log | None:
         return self._opened.get((topic, partition))
 
-    def load(self, topic: str, partition: int, settings: LogSettings, now_ms: int) -> Log:
-        """Open a partition that was found on disk."""
+    def load(
+        self, topic: str, partition: int, settings: LogSettings, now_ms: int, topic_id: bytes | None = None
+    ) -> Log:
+        """Open a partition that was found on disk. Its topic id is written anew where a crash took it."""
         key = (topic, partition)
+        metadata = None
+        if self.found[key] is None and topic_id is not None:
+            metadata = self._write_topic_id(directory_name(topic, partition), topic_id)
         log = Log.open(
             self.disk,
             directory_name(topic, partition),
@@ -163,7 +166,9 @@ class Logs:
             now_ms=now_ms,
             limits=self.limits,
         )
-        if not self.clean and log.recovery_point == 0 and self.found[key] is not None:
+        if metadata is not None:
+            log.sync_with(metadata)
+        elif not self.clean and log.recovery_point == 0 and self.found[key] is not None:
             # Whoever created it may have died before its first sync.
             self.disk.open(f"{log.directory}/{PARTITION_METADATA}").sync()
         del self.found[key]
@@ -172,8 +177,14 @@ class Logs:
 
     def load_or_create(self, topic: str, partition: int, topic_id: bytes, settings: LogSettings, now_ms: int) -> Log:
         if (topic, partition) in self.found:
-            return self.load(topic, partition, settings, now_ms)
+            return self.load(topic, partition, settings, now_ms, topic_id)
         return self.create(topic, partition, topic_id, settings, now_ms)
+
+    def _write_topic_id(self, directory: str, topic_id: bytes) -> File:
+        file = self.disk.open(f"{directory}/{PARTITION_METADATA}", create=True)
+        file.truncate(0)
+        file.append(partition_metadata(topic_id))
+        return file
 
     def create(self, topic: str, partition: int, topic_id: bytes, settings: LogSettings, now_ms: int) -> Log:
         """A new empty partition. Its directory is durable with the first ticket of its log.
@@ -188,9 +199,7 @@ class Logs:
         self._forget_offsets(key)
         directory = directory_name(topic, partition)
         self.disk.make_directory(directory)
-        metadata = self.disk.open(f"{directory}/{PARTITION_METADATA}", create=True)
-        metadata.truncate(0)
-        metadata.append(partition_metadata(topic_id))
+        metadata = self._write_topic_id(directory, topic_id)
         log = Log.open(
             self.disk,
             directory,
@@ -287,7 +296,7 @@ class Logs:
         """
         logs = [log for _, log in self.items()]
         if clean:
-            tickets = [(log, ticket) for log in logs if (ticket := log.checkpoint()) is not None]
+            tickets = [(log, ticket) for log in logs if (ticket := log.checkpoint(closing=True)) is not None]
             (run or _run_all)([ticket.run for _, ticket in tickets])
             for log, ticket in tickets:
                 log.finish_sync(ticket)

@@ -41,22 +41,30 @@ def _search(log: Log, segment: Segment, timestamp: int) -> Found | None:
 
 def offset_of_max_timestamp(log: Log) -> Found | None:
     """The first record that has the largest timestamp of all committed ones."""
-    best: tuple[Segment, Batch] | None = None
+    best: Found | None = None
     for segment in log.segments:
-        if segment.load_max_timestamp() <= (best[1][4] if best else -1):
+        if segment.load_max_timestamp() <= (best[1] if best else -1):
             continue
+        largest: Batch | None = None
         for batch in segment.batches(*_bounds(log, segment)):
             if batch[2] >= log.high_watermark:
                 break
-            if batch[2] >= log.start_offset and batch[4] > (best[1][4] if best else -1):
-                best = segment, batch
-    if best is None:
+            if batch[1] < log.start_offset <= batch[2]:
+                # Its largest timestamp may belong to a deleted record.
+                best = _latest_record(log, segment, batch)
+            elif batch[1] >= log.start_offset and batch[4] > (largest[4] if largest else best[1] if best else -1):
+                largest = batch
+        if largest is not None:
+            best = _latest_record(log, segment, largest)
+    return best
+
+
+def _latest_record(log: Log, segment: Segment, batch: Batch) -> Found | None:
+    records = [record for record in _records(log, segment, batch) if record.offset >= log.start_offset]
+    if not records:
         return None
-    segment, batch = best
-    for record in _records(log, segment, batch):
-        if record.timestamp >= batch[4]:
-            return record.offset, record.timestamp, batch[5]
-    return batch[2], batch[4], batch[5]
+    latest = max(records, key=lambda record: record.timestamp)
+    return latest.offset, latest.timestamp, batch[5]
 
 
 def _bounds(log: Log, segment: Segment) -> tuple[int, int]:

@@ -5,7 +5,7 @@
 function of the log, so recovery rebuilds it from a snapshot plus the batches after it.
 
 Snapshot files are Kafka's version 1 and readable by its tools. Kafka keeps one batch of each producer there; the
-older four follow behind the payload, inside the checksum, where Kafka does not look.
+older four follow behind the payload, inside the checksum, where Kafka does not look, after the log's start offset.
 """
 
 import struct
@@ -23,6 +23,7 @@ _PREAMBLE = Struct(">hIi")  # version, CRC of what follows it, number of produce
 _ENTRY = Struct(">qhiqiqiq")
 _CRC_END = 6
 _OLDER_MARK = b"skidway1"
+_START_OFFSET = Struct(">q")
 _OLDER_COUNT = Struct(">b")
 _OLDER_BATCH = Struct(">iqiq")
 
@@ -175,9 +176,9 @@ class Producers:
     def state(self) -> dict[int, tuple[object, ...]]:
         return {producer_id: self.entries[producer_id].state() for producer_id in sorted(self.entries)}
 
-    def to_snapshot(self) -> bytes:
+    def to_snapshot(self, start_offset: int = 0) -> bytes:
         body = bytearray(_PREAMBLE.pack(SNAPSHOT_VERSION, 0, len(self.entries)))
-        older = bytearray(_OLDER_MARK)
+        older = bytearray(_OLDER_MARK + _START_OFFSET.pack(start_offset))
         for producer in self.entries.values():
             _, last_sequence, last_offset, offset_delta, timestamp = (
                 producer.batches[-1] if producer.batches else (-1, -1, -1, 0, producer.last_timestamp)
@@ -199,26 +200,26 @@ class Producers:
         body[2:_CRC_END] = crc32c(memoryview(body)[_CRC_END:]).to_bytes(4, "big")
         return bytes(body)
 
-    def load_snapshot(self, data: Buffer, now_ms: int) -> bool:
-        """Replace all state by the snapshot's. True when it has the older batches too, so was written by this code.
+    def load_snapshot(self, data: Buffer, now_ms: int) -> int | None:
+        """Replace all state by the snapshot's. Returns the log's start offset; None when Kafka wrote the snapshot.
 
         Raises CorruptSnapshot and changes nothing when the bytes cannot be trusted.
         """
         try:
-            entries, own = _parse(memoryview(data))
+            entries, start_offset = _parse(memoryview(data))
         except struct.error as error:
             raise CorruptSnapshot(str(error)) from error
         for producer in entries:
             producer.seen_ms = now_ms
         self.entries = {producer.producer_id: producer for producer in entries}
-        return own
+        return start_offset
 
 
 def _batch(last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> Remembered:
     return ((last_sequence - offset_delta) & INT32_MAX, last_sequence, last_offset, offset_delta, timestamp)
 
 
-def _parse(data: memoryview) -> tuple[list[Producer], bool]:
+def _parse(data: memoryview) -> tuple[list[Producer], int | None]:
     version, crc, count = _PREAMBLE.unpack_from(data)
     if version != SNAPSHOT_VERSION:
         raise CorruptSnapshot(f"version {version}")
@@ -239,8 +240,10 @@ def _parse(data: memoryview) -> tuple[list[Producer], bool]:
             producer.batches.append(_batch(last_sequence, last_offset, offset_delta, timestamp))
         entries.append(producer)
     if data[position : position + len(_OLDER_MARK)] != _OLDER_MARK:
-        return entries, False
+        return entries, None
     position += len(_OLDER_MARK)
+    start_offset: int = _START_OFFSET.unpack_from(data, position)[0]
+    position += _START_OFFSET.size
     for producer in entries:
         (older_count,) = _OLDER_COUNT.unpack_from(data, position)
         position += _OLDER_COUNT.size
@@ -249,4 +252,4 @@ def _parse(data: memoryview) -> tuple[list[Producer], bool]:
             older.append(_batch(*_OLDER_BATCH.unpack_from(data, position)))
             position += _OLDER_BATCH.size
         producer.batches[:0] = older
-    return entries, True
+    return entries, start_offset

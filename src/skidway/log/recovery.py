@@ -44,6 +44,7 @@ class Replay:
         file = segment.file
         size = segment.size
         unpack = HEADER.unpack_from
+        proven = self.proven
         while size - position >= HEADER_BYTES:
             chunk = memoryview(file.read_at(position, min(_CHUNK_BYTES, size - position)))
             length = len(chunk)
@@ -64,12 +65,13 @@ class Replay:
                 if end > length:
                     if at:
                         break
-                    if last >= self.proven and _file_crc(file, position, batch_bytes) != fields[4]:
+                    if last >= proven and _file_crc(file, position, batch_bytes) != fields[4]:
                         return position
-                elif last >= self.proven and crc32c(chunk[at + CHECKED_POSITION : end]) != fields[4]:
+                elif last >= proven and crc32c(chunk[at + CHECKED_POSITION : end]) != fields[4]:
                     return position + at
-                segment.note_batch(position + at, last, fields[8], self.interval)
-                if last >= self.producers_from:
+                if fields[8] > segment.max_timestamp or position + at > segment.index_due:
+                    segment.note_batch(position + at, last, fields[8], self.interval)
+                if (fields[9] >= 0 or fields[2] > self.epochs.latest) and last >= self.producers_from:
                     self._state(fields)
                 self.next_offset = last + 1
                 at = end

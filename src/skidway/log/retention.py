@@ -1,7 +1,8 @@
 """Forgetting: segments that are too old or too many, records a user deleted, and tails that a new leader disowns.
 
-A segment that is given up leaves the log at once. Its files are renamed (`.deleted`) by the next ticket, oldest first,
-and removed by a later one, so that no event loop waits for a disk and no crash leaves a hole.
+A segment that is given up leaves the log at once. Its files are renamed (`.deleted`) by a ticket, oldest first, and
+removed by a later one, so that no event loop waits for a disk and no crash leaves a hole. Nothing is renamed before a
+producer snapshot covers it: the batches it held are the only other memory of their producers.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class Doomed:
     """A segment that left its log but not yet the disk."""
 
     segment: Segment
+    end_offset: int
     given_up_ms: int
     renamed: bool = False
     due: bool = False
@@ -70,11 +72,14 @@ def advance_start(log: Log, offset: int, now_ms: int = 0) -> None:
     if offset <= log.start_offset:
         return
     log.start_offset = offset
-    while len(log.segments) > 1 and log.segments[1].base_offset <= offset:
+    give_up_below_start(log, now_ms)
+
+
+def give_up_below_start(log: Log, now_ms: int) -> None:
+    while len(log.segments) > 1 and log.segments[1].base_offset <= log.start_offset:
         segment = log.segments.pop(0)
         log.forget_segment(segment)
-        log.doomed.append(Doomed(segment, now_ms))
-    log.forget_epochs_before(offset)
+        log.doomed.append(Doomed(segment, log.segments[0].base_offset, now_ms))
 
 
 def schedule(doomed: list[Doomed], now_ms: int, delay_ms: int) -> int:

@@ -24,6 +24,10 @@ def segment_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
 
 
+class _IndexLies(Exception):
+    """An index entry points at another batch than it says."""
+
+
 class Segment:
     __slots__ = (
         "_file",
@@ -205,24 +209,33 @@ class Segment:
 
     def find(self, offset: int) -> Batch | None:
         """The first batch that ends at or after `offset`; None when the segment has none."""
+        try:
+            return self._find_by_index(offset)
+        except (StorageError, _IndexLies):
+            return self._find_without_index(offset)
+
+    def _find_by_index(self, offset: int) -> Batch | None:
         index = self.index
-        relative = offset - self.base_offset
-        entry = index.entries_below(relative + 1)
+        entry = index.entries_below(offset + 1 - self.base_offset)
         if entry < len(index):
             # Readers go on where the last reply was cut, and replies are cut at indexed batches:
             # the next entry's own batch holds the offset more often than not.
-            batch = next(self.batches(index.positions[entry], self.size))
-            if batch[2] != index.offsets[entry] + self.base_offset:
-                return self._find_without_index(offset)
+            batch = self._indexed_batch(entry)
             if batch[1] <= offset:
                 return batch
-        position = index.positions[entry - 1] if entry else 0
+        position = 0
+        if entry:
+            position = self._indexed_batch(entry - 1)[0]
         for batch in self.batches(position, self.size):
-            if entry and batch[0] == position and batch[2] != index.offsets[entry - 1] + self.base_offset:
-                return self._find_without_index(offset)
             if batch[2] >= offset:
                 return batch
         return None
+
+    def _indexed_batch(self, entry: int) -> Batch:
+        batch = next(self.batches(self.index.positions[entry], self.size))
+        if batch[2] != self.index.offsets[entry] + self.base_offset:
+            raise _IndexLies
+        return batch
 
     def _find_without_index(self, offset: int) -> Batch | None:
         # An index file that lies (bit rot, foreign tools) is found out by the batch it points at.

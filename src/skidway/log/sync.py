@@ -28,6 +28,7 @@ class SyncTicket:
         "segments",
         "snapshot",
         "snapshots_kept_from",
+        "start_offset",
         "synced",
     )
 
@@ -43,10 +44,11 @@ class SyncTicket:
         self.renamed: list[tuple[str, str]] = []
         self.removed: list[str] = []
         self.is_checkpoint = False
-        self.indexes: list[tuple[Segment, OffsetIndex, TimeIndex]] = []
+        self.indexes: list[tuple[Segment, int, OffsetIndex, TimeIndex]] = []
         self.epochs: bytes | None = None
         self.snapshot = b""
         self.snapshots_kept_from = 0
+        self.start_offset = 0
         self.synced = False
         """The promise is kept; what may still fail is housekeeping, which can be tried again."""
 
@@ -61,6 +63,8 @@ class SyncTicket:
         for directory in self.directories:
             self.disk.sync_directory(directory)
         self.synced = True
+        if self.is_checkpoint:
+            self._write_checkpoint()
         for source, target in self.renamed:
             # Oldest first and each one durable before the next: a crash leaves no hole between segments.
             if self.disk.exists(source):  # unless an earlier try came that far
@@ -68,11 +72,9 @@ class SyncTicket:
                 self.disk.sync_directory(self.directory)
         for path in self.removed:
             self.disk.remove(path)
-        if self.is_checkpoint:
-            self._write_checkpoint()
 
     def _write_checkpoint(self) -> None:
-        for segment, index, times in self.indexes:
+        for segment, _, index, times in self.indexes:
             self.disk.write_atomic(segment.path(".index"), index.to_bytes())
             self.disk.write_atomic(segment.path(".timeindex"), times.to_bytes())
         if self.epochs is not None:

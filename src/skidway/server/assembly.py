@@ -26,6 +26,7 @@ def make_node(settings: Settings, advertised: Address, disk: RealDisk, clock: Cl
         retention_check_ms=settings.retention_check_ms,
         checkpoint_ms=settings.checkpoint_ms,
     )
+    node_settings.validate()
     return Node(node_settings, disk, clock, random, settings.limits, logging.getLogger("skidway.node").info)
 
 

@@ -5,6 +5,7 @@ A second signal ends the process at once; the logs are then recovered at the nex
 """
 
 import asyncio
+import dataclasses
 import logging
 import os
 import signal
@@ -12,7 +13,12 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec.structs
+
 from skidway import __version__
+from skidway.broker.identity import WrongDataDirectory
+from skidway.errors import InvalidConfig, ProtocolError
+from skidway.limits import Limits
 from skidway.ports import Clock
 from skidway.server import assembly
 from skidway.server.clock import SystemClock, SystemRandom
@@ -46,7 +52,8 @@ def run(
     if not __debug__:
         raise StartError("runs with its assertions on: start Python without -O and PYTHONOPTIMIZE")
     logging.basicConfig(level=settings.log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
-    _raise_open_files_limit()
+    limits = _fit_open_files(settings.limits, _raise_open_files_limit())
+    settings = msgspec.structs.replace(settings, limits=limits)
     try:
         disk = RealDisk(settings.data_dir)
     except DataDirectoryInUse as error:
@@ -91,8 +98,16 @@ class Broker:
             raise StartError(str(error.strerror or error)) from None
         # The port is taken before the node opens, because the node tells it to clients; nobody is accepted yet.
         port = int(bound.getsockname()[1])
-        node = self._make_node(settings, settings.advertised_address(port), self._disk, clock, SystemRandom())
-        node.open(clock.monotonic_ms(), clock.wall_ms())
+        try:
+            node = self._make_node(settings, settings.advertised_address(port), self._disk, clock, SystemRandom())
+        except InvalidConfig as error:
+            bound.close()
+            raise StartError(f"topic_defaults: {error}") from None
+        try:
+            node.open(clock.monotonic_ms(), clock.wall_ms())
+        except (OSError, ProtocolError, WrongDataDirectory) as error:
+            bound.close()
+            raise StartError(f"the data in {self._disk.root} cannot be served: {error}") from error
         turn = Turn(loop, node, clock, sync_threads=settings.sync_threads)
         listener = Listener(loop, node, turn, clock, settings.limits, hangup=self._hangup)
         turn.settle()
@@ -164,12 +179,25 @@ def _run_loop(main: Coroutine[Any, Any, None], use_uvloop: bool) -> None:
         runner.run(main)
 
 
-def _raise_open_files_limit() -> None:
+def _raise_open_files_limit() -> int:
+    """As many as the system allows; returns that number."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError):
-            log.info("open files stay limited to %d", soft)
+    if soft == hard:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        return soft
+    return hard
+
+
+def _fit_open_files(limits: Limits, open_files_max: int) -> Limits:
+    """However many clients come, half of the open files are left for the logs."""
+    if open_files_max < 0 or limits.connections_max <= open_files_max // 2:
+        return limits
+    fitting = max(1, open_files_max // 2)
+    log.warning("limits.connections_max is lowered to %d: this process may open %d files", fitting, open_files_max)
+    per_ip = min(limits.connections_per_ip_max, fitting)
+    return dataclasses.replace(limits, connections_max=fitting, connections_per_ip_max=per_ip)

@@ -18,7 +18,7 @@ from skidway.ports import Buffer, FileSlice
 Part = Buffer | FileSlice
 
 BUFFERS_PER_SEND_MAX = 1024  # IOV_MAX
-SMALL_SLICE_BYTES = 8 * KIB
+SMALL_SLICE_BYTES = 16 * KIB
 """Up to this, reading a slice and sending it together with its neighbours is cheaper than a sendfile of its own."""
 SENDFILE_BYTES_MAX = MIB
 TURN_BYTES_MAX = 4 * MIB

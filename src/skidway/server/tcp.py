@@ -12,7 +12,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING, cast
 
-from skidway.server.receiving import STASH_BYTES_MAX, bytes_wanted
+from skidway.server.receiving import EAGER_BYTES, STASH_BYTES_MAX, bytes_wanted
 from skidway.server.sending import PlainSender, Sender
 
 if TYPE_CHECKING:
@@ -84,12 +84,22 @@ class Client(asyncio.BufferedProtocol):
         if not self._listener.admit(self):
             self._transport.abort()
             return
+        try:
+            self._begin(self._transport)
+        except OSError as error:  # a peer that is gone already
+            self.abort(str(error))
+        except Exception:
+            self._listener.report_bug(self, "connecting")
+            self.abort("a bug")
+
+    def _begin(self, transport: asyncio.Transport) -> None:
         own_socket = transport.get_extra_info("socket")
         own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.sender = PlainSender(self._listener.loop, own_socket.fileno(), self._on_sent, self._on_broken)
+        self.active_ms = self._listener.clock.monotonic_ms()
         self.connection = self._listener.node.connect(self.peer)
         self.connection.on_ready = self.on_ready
-        self.active_ms = self._listener.clock.monotonic_ms()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._holding is not None:
@@ -120,13 +130,12 @@ class Client(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         connection, self.connection = self.connection, None
-        if connection is None:
-            return
         self._drop_tail()
-        self._memory.forget(self)
         if self.sender is not None:
             self.sender.close()
         self._listener.forget(self)
+        if connection is None:
+            return
         try:
             connection.closed()
         except Exception:
@@ -177,6 +186,7 @@ class Client(asyncio.BufferedProtocol):
         self._close_soon(when_answered=True)
 
     def abort(self, reason: str) -> None:
+        """Drop the peer now, with whatever it still waits for."""
         log.debug("%s dropped: %s", self.peer, reason)
         self._stop_reading(CLOSING)
         if self._transport is not None:
@@ -190,18 +200,11 @@ class Client(asyncio.BufferedProtocol):
         if connection is None or self._waits & CLOSING:
             return
         self.active_ms = now_ms = self._listener.clock.monotonic_ms()
-        handled = 0
         self._handling = True
         try:
-            while True:
-                position = start + handled
-                progress = connection.receive(view[position:end] if position or end < len(view) else view, now_ms)
-                handled += progress
-                if connection.outbox:
-                    self._send_outbox()
-                # Sending may have been all it waited for; no progress means it waits for something else.
-                if not connection.paused or not progress or self._waits:
-                    break
+            handled = connection.receive(view[start:end] if start or end < len(view) else view, now_ms)
+            if connection.outbox:
+                self._send_outbox()
         except self._listener.hangup as reason:
             self._hang_up(str(reason))
             return
@@ -304,20 +307,27 @@ class Client(asyncio.BufferedProtocol):
         elif connection.paused:
             # Whole frames that wait: no room for more is needed.
             self._hold(view, position, end, size)
-        elif not self._make_room(view, position, end, bytes_wanted(max(connection.needed, size + 1), size)):
-            self._stop_reading(WAITS_FOR_MEMORY)
-            self._memory.waiting.append(self)
+        else:
+            wanted = bytes_wanted(max(connection.needed, size + 1), size)
+            if end == len(view):
+                wanted = max(wanted, EAGER_BYTES)  # the buffer was full: this peer sends faster than we read
+            if not self._make_room(view, position, end, wanted):
+                self._stop_reading(WAITS_FOR_MEMORY)
+                self._memory.waiting.append(self)
         if connection.paused:
             self._stop_reading(WAITS_FOR_NODE)
+            if began and not self._waits & WAITS_FOR_PEER:
+                # It may have paused only because its outbox was full. It goes on in the next turn, after the others.
+                self.on_ready()
 
     def _make_room(self, view: memoryview, position: int, end: int, wanted: int) -> bool:
         """Hold the tail with room for `wanted` bytes in all. False if memory is short: held, but without room."""
         holding = self._holding
         if holding is not None and wanted <= len(holding):
-            if position + wanted > len(holding):
-                holding[: end - position] = holding[position:end]
-                position, end = 0, end - position
-            self._start, self._end = position, end
+            size = end - position
+            if position:
+                holding[:size] = holding[position:end]
+            self._start, self._end = 0, size
             return True
         if not self._memory.has_room(wanted, self):
             if holding is None:

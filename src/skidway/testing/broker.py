@@ -59,6 +59,11 @@ class Broker:
     ) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        # For whoever started one by hand and forgot it. The attribute is missing when __init__ failed.
+        if getattr(self, "_process", None) is not None:
+            self.kill()
+
     @property
     def bootstrap(self) -> str:
         """What a client takes as `bootstrap.servers`."""

@@ -6,6 +6,8 @@ Before anything is allocated, every length is compared with the bytes that remai
 budget of elements.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from struct import calcsize
 
 from skidway.wire.message import Field, Message
@@ -136,18 +138,21 @@ class _DecoderWriter:
             self._source.line(f"{size} -= 1")
         return size
 
-    def _null_branch(self, field: Field, target: str, size: str, nullable: bool) -> str:
-        """What opens the block of a value that is there; null has been dealt with before."""
-        if nullable:
-            self._source.line(f"if {size} < 0: {target} = None")
-            return "else:"
-        self._refuse(f"{size} < 0", f"{field.name} is null")
-        return "if True:"
+    @contextmanager
+    def _unless_null(self, field: Field, target: str, size: str, nullable: bool) -> Iterator[None]:
+        """The lines written inside run for a value that is there."""
+        if not nullable:
+            self._refuse(f"{size} < 0", f"{field.name} is null")
+            yield
+            return
+        self._source.line(f"if {size} < 0: {target} = None")
+        with self._source.block("else:"):
+            yield
 
     def _string(self, field: Field, target: str, nullable: bool) -> None:
         size = self._length("h")
         stop = self._source.fresh("q")
-        with self._source.block(self._null_branch(field, target, size, nullable)):
+        with self._unless_null(field, target, size, nullable):
             self._source.line(f"{stop} = p + {size}")
             too_long = f" or {size} > {STRING_BYTES_MAX}" if self._flexible else ""
             self._refuse(f"{stop} > end{too_long}", f"{field.name} is too long")
@@ -156,7 +161,7 @@ class _DecoderWriter:
     def _bytes(self, field: Field, target: str, nullable: bool) -> None:
         size = self._length("i")
         stop = self._source.fresh("q")
-        with self._source.block(self._null_branch(field, target, size, nullable)):
+        with self._unless_null(field, target, size, nullable):
             self._source.line(f"{stop} = p + {size}")
             self._refuse(f"{stop} > end", f"{field.name} is too long")
             self._source.line(f"{target} = view[p:{stop}]; p = {stop}")
@@ -164,7 +169,7 @@ class _DecoderWriter:
     def _array(self, field: Field, target: str, nullable: bool) -> None:
         source = self._source
         size = self._length("i")
-        with source.block(self._null_branch(field, target, size, nullable)):
+        with self._unless_null(field, target, size, nullable):
             source.line(f"budget -= {size}")
             least = self._least_bytes(field.element, field.struct)
             self._refuse(f"{size} * {least} > end - p or budget < 0", f"{field.name} has too many elements")

@@ -58,6 +58,7 @@ class FakeNode:
         self.file: File | None = None
         self.gate: threading.Event | None = None
         self.closed_count = 0
+        self.fails_to_connect = False
         self.opened = self.closed_clean = False
 
     # What main.run calls.
@@ -76,6 +77,8 @@ class FakeNode:
         return min((at for at, _, _ in self.timed), default=None)
 
     def connect(self, peer: str) -> "FakeConnection":
+        if self.fails_to_connect:
+            raise Bug("in connect")
         connection = FakeConnection(self, peer)
         self.connections.append(connection)
         return connection
@@ -123,7 +126,10 @@ class FakeConnection:
             if position + 4 + length > end:
                 self.needed = 4 + length
                 break
-            if len(self.pending) >= self.node.limits.inflight_requests_max:
+            waiting_bytes = sum(len(part) for part in self.outbox)
+            if len(self.pending) >= self.node.limits.inflight_requests_max or (
+                self.outbox and waiting_bytes > self.node.limits.reply_bytes_max
+            ):
                 self.paused = True
                 break
             self.handle(data[position + 4 : position + 4 + length], now_ms)

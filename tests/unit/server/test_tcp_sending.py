@@ -15,6 +15,7 @@ from server_fake_node import Peer, Run, Served, frame_of, serving
 
 from skidway.limits import DEFAULT_LIMITS, KIB, MIB
 from skidway.server.disk import RealDisk
+from skidway.server.sending import SMALL_SLICE_BYTES
 
 
 def slice_request(position: int, length: int) -> bytes:
@@ -67,10 +68,35 @@ def test_a_reader_that_never_reads_is_not_read_either(run: Run) -> None:
             assert await other.answer() == b"Eme too"
             sender = next(iter(served.listener.clients)).sender
             assert sender is not None
-            # One pass may go over the mark, by the replies of one read.
-            assert 2 * MIB < sender.queued_bytes < 20 * MIB
-            assert resident_bytes() - before < 40 * MIB
+            assert 2 * MIB < sender.queued_bytes < 5 * MIB
+            assert resident_bytes() - before < 20 * MIB
             stubborn.close()
+
+    run(story())
+
+
+def test_a_greedy_client_shares_the_loop(run: Run) -> None:
+    """Thousands of requests arrive in one read, their replies are large, and their peer reads as fast as it can."""
+    limits = replace(DEFAULT_LIMITS, reply_bytes_max=256 * KIB)
+    count = 4_000
+
+    async def story() -> None:
+        async with serving(limits) as served:
+            greedy, modest = await served.dial(limit=MIB), await served.dial()
+            greedy.ask(*[b"R" + struct.pack(">I", 50 * KIB)] * count)
+            answered = 0
+
+            async def devour() -> None:
+                nonlocal answered
+                for _ in range(count):
+                    assert len(await greedy.answer()) == 50 * KIB
+                    answered += 1
+
+            devouring = asyncio.create_task(devour())
+            modest.ask(b"Eplease")
+            assert await modest.answer() == b"Eplease"
+            assert answered < count // 2
+            await devouring
 
     run(story())
 
@@ -98,7 +124,16 @@ def test_a_slow_reader_gets_everything_once_it_reads(run: Run) -> None:
 
 def test_file_slices_arrive_intact_at_a_slow_reader(run: Run, tmp_path: Path) -> None:
     disk, content = a_file(tmp_path, 12 * MIB)
-    spans = [(0, 12 * MIB), (5, 1), (100, 8 * KIB), (8 * MIB, 4 * MIB), (77, 0), (1_000, 8 * KIB + 1), (3, 3 * MIB)]
+    spans = [
+        (0, 12 * MIB),
+        (5, 1),
+        (100, 8 * KIB),
+        (8 * MIB, 4 * MIB),
+        (77, 0),
+        (1_000, SMALL_SLICE_BYTES),
+        (1_001, SMALL_SLICE_BYTES + 1),
+        (3, 3 * MIB),
+    ]
 
     async def story() -> None:
         async with serving() as served:
@@ -228,6 +263,26 @@ def test_a_bug_closes_its_own_connection_only_and_leaves_a_traceback(
     run(story())
     tracebacks = [record for record in caplog.records if record.exc_info]
     assert 1 <= len(tracebacks) <= 15, "told, but not as often as a peer likes"
+
+
+def test_a_bug_at_the_door_leaves_nothing_behind(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            before = open_files()
+            served.node.fails_to_connect = True
+            peer = await served.dial()
+            assert await peer.is_dropped()
+            await peer.close()
+            served.node.fails_to_connect = False
+            healthy = await served.dial()
+            healthy.ask(b"Ealive")
+            assert await healthy.answer() == b"Ealive"
+            await healthy.close()
+            await asyncio.sleep(0.05)
+            assert not served.listener.clients
+            assert open_files() == before
+
+    run(story())
 
 
 def test_hanging_up_sends_what_was_answered_before(run: Run) -> None:

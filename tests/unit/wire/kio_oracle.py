@@ -85,14 +85,13 @@ def _to_kio(value: Any, kind: str, nested: Any, version: int) -> Any:
     return value
 
 
-def kio_bytes(message: Message, version: int) -> bytes:
-    entity = entity_class(type(message), version)
+def kio_writes(entity: Any) -> bytes:
     out = BytesIO()
-    entity_writer(entity)(out, to_entity(message, entity, version))
+    entity_writer(type(entity))(out, entity)
     return out.getvalue()
 
 
-def kio_reads(data: bytes, message: type[Message], version: int) -> Any:
-    entity, end = entity_reader(entity_class(message, version))(data, 0)
-    assert end == len(data)
+def kio_reads(data: bytes, entity_type: Any) -> Any:
+    entity, size = entity_reader(entity_type)(data, 0)
+    assert size == len(data)
     return entity

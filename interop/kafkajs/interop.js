@@ -1,0 +1,157 @@
+// kafkajs against a broker: `node interop.js host:port`. Its consumer needs groups, so values are read back by others.
+// Every check prints "ok <what>"; the first that fails ends the program with its reason.
+
+const assert = require('node:assert/strict')
+const { randomUUID } = require('node:crypto')
+const { Kafka, CompressionTypes, Partitioners, logLevel } = require('kafkajs')
+
+const kafka = new Kafka({ clientId: 'kafkajs', brokers: [process.argv[2]], logLevel: logLevel.NOTHING, retry: { retries: 3 } })
+const admin = kafka.admin()
+const START_MS = Date.now() - 3_600_000
+
+const newName = () => `kafkajs-${randomUUID()}`
+
+async function topic(numPartitions = 1, configEntries = []) {
+  const name = newName()
+  await admin.createTopics({ topics: [{ topic: name, numPartitions, configEntries }], waitForLeaders: true })
+  return name
+}
+
+async function eventually(check) {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await check()
+    } catch (problem) {
+      if (tries === 200) throw problem
+      await new Promise((resolve) => setTimeout(resolve, 20))
+    }
+  }
+}
+
+async function withProducer(options, body) {
+  const producer = kafka.producer({ createPartitioner: Partitioners.DefaultPartitioner, ...options })
+  await producer.connect()
+  try {
+    return await body(producer)
+  } finally {
+    await producer.disconnect()
+  }
+}
+
+const checks = {
+  async cluster() {
+    const { brokers, controller, clusterId } = await admin.describeCluster()
+    assert.equal(brokers.length, 1)
+    assert.equal(controller, brokers[0].nodeId)
+    assert.ok(clusterId)
+  },
+
+  async 'produce with acks 1 and all'() {
+    const name = await topic()
+    await withProducer({}, async (producer) => {
+      for (const [index, acks] of [1, -1, 1].entries()) {
+        const [sent] = await producer.send({ topic: name, acks, messages: [{ value: `v${index}` }] })
+        assert.equal(sent.errorCode, 0)
+        assert.equal(sent.baseOffset, String(index))
+      }
+      await producer.send({ topic: name, acks: 0, messages: [{ value: 'silent' }] })
+    })
+    await eventually(async () => assert.equal((await admin.fetchTopicOffsets(name))[0].high, '4'))
+  },
+
+  async 'gzip, headers, null values'() {
+    const name = await topic()
+    await withProducer({}, async (producer) => {
+      const messages = Array.from({ length: 300 }, (_, index) => ({
+        key: `k${index}`,
+        value: index % 10 ? 'compressible '.repeat(20) + index : null,
+        headers: { one: 'a', many: ['b', 'c'] },
+      }))
+      const [sent] = await producer.send({ topic: name, compression: CompressionTypes.GZIP, messages })
+      assert.equal(sent.baseOffset, '0')
+    })
+    assert.equal((await admin.fetchTopicOffsets(name))[0].high, '300')
+  },
+
+  async 'idempotent producer'() {
+    const name = await topic()
+    await withProducer({ idempotent: true, maxInFlightRequests: 1 }, async (producer) => {
+      for (let index = 0; index < 20; index++) {
+        const [sent] = await producer.send({ topic: name, messages: [{ value: `${index}` }] })
+        assert.equal(sent.baseOffset, String(index))
+      }
+    })
+  },
+
+  async 'keys choose partitions as the Java client does'() {
+    const name = await topic(6)
+    const homes = { a: 4, 'key-17': 0, 'user-3': 5, 'user-12': 0 }
+    await withProducer({}, async (producer) => {
+      for (const [key, partition] of Object.entries(homes)) {
+        const [sent] = await producer.send({ topic: name, messages: [{ key, value: 'v' }] })
+        assert.equal(sent.partition, partition, key)
+      }
+    })
+  },
+
+  async 'message too large'() {
+    const name = await topic(1, [{ name: 'max.message.bytes', value: '1000' }])
+    await withProducer({ retry: { retries: 0 } }, async (producer) => {
+      await assert.rejects(producer.send({ topic: name, messages: [{ value: 'v'.repeat(2000) }] }), { type: 'MESSAGE_TOO_LARGE' })
+    })
+  },
+
+  async 'create, list, describe, delete'() {
+    const name = await topic(3)
+    assert.ok((await admin.listTopics()).includes(name))
+    const { topics } = await admin.fetchTopicMetadata({ topics: [name] })
+    assert.equal(topics[0].partitions.length, 3)
+    assert.equal(await admin.createTopics({ topics: [{ topic: name }] }), false)
+    await admin.deleteTopics({ topics: [name] })
+    await eventually(async () => assert.ok(!(await admin.listTopics()).includes(name)))
+  },
+
+  async 'grow'() {
+    const name = await topic(1)
+    await admin.createPartitions({ topicPartitions: [{ topic: name, count: 4 }] })
+    await eventually(async () => assert.equal((await admin.fetchTopicOffsets(name)).length, 4))
+  },
+
+  async 'configs'() {
+    const name = await topic(1, [{ name: 'retention.ms', value: '7200000' }])
+    const resource = { type: 2, name, configNames: ['retention.ms'] }
+    const value = async () => (await admin.describeConfigs({ resources: [resource] })).resources[0].configEntries[0].configValue
+    assert.equal(await value(), '7200000')
+    await admin.alterConfigs({ validateOnly: false, resources: [{ type: 2, name, configEntries: [{ name: 'retention.ms', value: '8000000' }] }] })
+    await eventually(async () => assert.equal(await value(), '8000000'))
+  },
+
+  async 'offsets by time, delete records'() {
+    const name = await topic()
+    await withProducer({}, async (producer) => {
+      for (let index = 0; index < 10; index++) {
+        await producer.send({ topic: name, messages: [{ value: `${index}`, timestamp: String(START_MS + 1000 * index) }] })
+      }
+    })
+    assert.equal((await admin.fetchTopicOffsetsByTimestamp(name, START_MS + 4500))[0].offset, '5')
+    await admin.deleteTopicRecords({ topic: name, partitions: [{ partition: 0, offset: '4' }] })
+    assert.equal((await admin.fetchTopicOffsets(name))[0].low, '4')
+  },
+}
+
+async function main() {
+  await admin.connect()
+  for (const [what, body] of Object.entries(checks)) {
+    try {
+      await body()
+      console.log(`ok ${what}`)
+    } catch (problem) {
+      console.log(`FAIL ${what}`)
+      console.log(problem)
+      process.exit(1)
+    }
+  }
+  await admin.disconnect()
+}
+
+main()

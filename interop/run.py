@@ -1,0 +1,145 @@
+"""Clients that are not Python, against one broker: `python interop/run.py [java] [kafkajs] [kcat] [franz-go]`.
+
+Starts a Skidway broker, or uses the one at SKIDWAY_CONFORMANCE_BOOTSTRAP. What a client needs comes from its package
+registry, once, into .cache/interop. Prints PASS, FAIL or SKIP with the reason; ends with 1 if anything failed.
+A missing tool or an unreachable registry is a SKIP: it says nothing about the broker.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).parent.resolve()
+CACHE = HERE.parent / ".cache" / "interop"
+FETCH_TIMEOUT_S = 600
+RUN_TIMEOUT_S = 180
+DEBS = ("kcat", "librdkafka1", "libyajl2")
+
+
+class Skipped(Exception):
+    """This client cannot be run here, and why."""
+
+
+Command = tuple[list[str], dict[str, str]]
+
+
+def tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise Skipped(f"`{name}` is not installed")
+    return found
+
+
+def fetch(command: list[str], cwd: Path = HERE) -> None:
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise Skipped(f"`{command[0]}` took too long to fetch what it needs") from None
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip().splitlines()
+        raise Skipped(f"`{' '.join(command[:3])}` failed: {said[-1] if said else done.returncode}")
+
+
+def java() -> Command:
+    program, jars = tool("java"), CACHE / "java"
+    if not list(jars.glob("kafka-clients-*.jar")):
+        copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        fetch([tool("mvn"), "-q", "-B", "-f", str(HERE / "java" / "pom.xml"), *copy])
+    return [program, "-cp", f"{jars}/*", str(HERE / "java" / "Interop.java")], {}
+
+
+def kafkajs() -> Command:
+    program, folder = tool("node"), CACHE / "kafkajs"
+    if not (folder / "node_modules" / "kafkajs").is_dir():
+        npm = tool("npm")
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(HERE / "kafkajs" / "package.json", folder)
+        fetch([npm, "install", "--silent", "--no-package-lock"], cwd=folder)
+    return [program, str(HERE / "kafkajs" / "interop.js")], {"NODE_PATH": str(folder / "node_modules")}
+
+
+def franz_go() -> Command:
+    program = CACHE / "franz-go"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    source = HERE / "franz" / "main.go"
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        fetch([tool("go"), "build", "-o", str(program), "."], cwd=HERE / "franz")
+    return [str(program)], {}
+
+
+def kcat() -> Command:
+    checks = [sys.executable, str(HERE / "kcat.py")]
+    if installed := shutil.which("kcat") or shutil.which("kafkacat"):
+        return [*checks, installed], {}
+    # Not installed: unpack Debian's packages beside each other, which needs no rights.
+    folder = CACHE / "kcat"
+    program = folder / "usr" / "bin" / "kcat"
+    if not program.exists():
+        apt, dpkg = tool("apt-get"), tool("dpkg")
+        folder.mkdir(parents=True, exist_ok=True)
+        fetch([apt, "-q", "download", *DEBS], cwd=folder)
+        for package in folder.glob("*.deb"):
+            fetch([dpkg, "-x", str(package), str(folder)])
+    libraries = [str(path) for path in (folder / "usr" / "lib").glob("*-linux-gnu*")]
+    return [*checks, str(program)], {"LD_LIBRARY_PATH": ":".join(libraries)}
+
+
+CLIENTS: dict[str, Callable[[], Command]] = {"java": java, "kafkajs": kafkajs, "kcat": kcat, "franz-go": franz_go}
+
+
+def run(name: str, bootstrap: str) -> bool:
+    """False if the client ran and found something wrong."""
+    try:
+        command, environment = CLIENTS[name]()
+    except Skipped as reason:
+        print(f"SKIP {name}: {reason}", flush=True)
+        return True
+    started = time.monotonic()
+    try:
+        done = subprocess.run(
+            [*command, bootstrap],
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=RUN_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+        print(f"FAIL {name}: no end after {RUN_TIMEOUT_S} s\n{said}", flush=True)
+        return False
+    passed = sum(line.startswith("ok ") for line in done.stdout.splitlines())
+    if done.returncode != 0 or not passed:
+        print(f"FAIL {name}: exit code {done.returncode}\n{done.stdout}", flush=True)
+        return False
+    print(f"PASS {name}: {passed} checks in {time.monotonic() - started:.1f} s", flush=True)
+    return True
+
+
+@contextmanager
+def broker() -> Iterator[str]:
+    if given := os.environ.get("SKIDWAY_CONFORMANCE_BOOTSTRAP"):
+        yield given
+        return
+    from skidway.testing import Broker
+
+    with Broker() as started:
+        yield started.bootstrap
+
+
+def main(names: list[str]) -> int:
+    if unknown := set(names) - set(CLIENTS):
+        print(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(CLIENTS)}", file=sys.stderr)
+        return 2
+    with broker() as bootstrap:
+        results = [run(name, bootstrap) for name in names or CLIENTS]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

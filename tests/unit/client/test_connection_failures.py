@@ -1,0 +1,142 @@
+"""Peers that are old, broken, silent or no brokers at all: each ends in one sentence, never in a hang."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from scripted import Answer, ScriptedPeer, reply, versions
+
+from skidway.client.addresses import Address
+from skidway.client.connection import Connection
+from skidway.client.errors import BadReply, ConnectionLost, ReplyTimeout, Unreachable, Unsupported
+from skidway.errors import ErrorCode
+from skidway.wire.headers import RequestHeader
+from skidway.wire.schema.api_versions import ApiVersion, ApiVersionsResponse
+from skidway.wire.schema.metadata import MetadataRequest, MetadataResponse
+
+METADATA = 3
+API_VERSIONS = 18
+EVERYTHING = versions(k18=(0, 4), k3=(0, 13))
+
+
+@pytest.fixture
+def peer() -> Iterator[Callable[[Answer], ScriptedPeer]]:
+    opened: list[ScriptedPeer] = []
+
+    def make(answer: Answer) -> ScriptedPeer:
+        opened.append(ScriptedPeer(answer))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+def after_versions(answer: Answer) -> Answer:
+    return lambda header: reply(header, EVERYTHING) if header.api_key == API_VERSIONS else answer(header)
+
+
+def test_the_highest_common_version_is_spoken(peer) -> None:
+    def answer(header: RequestHeader) -> bytes:
+        if header.api_key == API_VERSIONS:
+            return reply(header, versions(k18=(0, 4), k3=(2, 7)))
+        return reply(header, MetadataResponse(cluster_id="old"))
+
+    old = peer(answer)
+    with Connection(old.address) as connection:
+        assert connection.version(METADATA) == 7
+        assert connection.call(MetadataRequest(topics=[]), MetadataResponse).cluster_id == "old"
+    assert old.seen == [(API_VERSIONS, 4), (METADATA, 7)]
+
+
+def test_a_broker_that_refuses_our_api_versions_is_asked_again_as_it_wishes(peer) -> None:
+    def answer(header: RequestHeader) -> bytes:
+        if header.version > 2:
+            refusal = ApiVersionsResponse(
+                error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[ApiVersion(API_VERSIONS, 0, 2)]
+            )
+            return reply(header, refusal, version=0)
+        return reply(header, versions(k18=(0, 2), k3=(0, 5)))
+
+    old = peer(answer)
+    with Connection(old.address) as connection:
+        assert connection.served[METADATA] == (0, 5)
+    assert old.seen == [(API_VERSIONS, 4), (API_VERSIONS, 2)]
+
+
+def test_an_api_the_broker_does_not_serve(peer) -> None:
+    connection = Connection(peer(lambda header: reply(header, versions(k18=(0, 4)))).address)
+    with pytest.raises(Unsupported, match="does not serve Metadata"):
+        connection.call(MetadataRequest(), MetadataResponse)
+
+
+def test_no_version_in_common(peer) -> None:
+    connection = Connection(peer(lambda header: reply(header, versions(k18=(0, 4), k3=(20, 30)))).address)
+    with pytest.raises(Unsupported, match=r"serves Metadata 20-30, this client speaks 0-13"):
+        connection.version(METADATA)
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(Unreachable) as refused:
+        Connection(Address("127.0.0.1", port))
+    assert str(refused.value) == f"cannot reach 127.0.0.1:{port}: connection refused; is the broker running?"
+
+
+def test_the_broker_hangs_up(peer) -> None:
+    connection = Connection(peer(after_versions(lambda header: None)).address)
+    with pytest.raises(ConnectionLost, match="closed the connection"):
+        connection.call(MetadataRequest(), MetadataResponse)
+    assert connection.closed
+
+
+def test_the_broker_says_nothing(peer) -> None:
+    silence = threading.Event()
+    connection = Connection(peer(after_versions(lambda header: silence.wait(5) and None)).address, reply_timeout_ms=200)
+    began = time.monotonic()
+    with pytest.raises(ReplyTimeout, match="did not answer in time"):
+        connection.call(MetadataRequest(), MetadataResponse)
+    assert 0.15 < time.monotonic() - began < 3
+    silence.set()
+    assert connection.closed
+
+
+def test_a_reply_above_the_bound_is_not_read(peer) -> None:
+    address = peer(after_versions(lambda header: bytes(5_000))).address
+    connection = Connection(address, reply_bytes_max=4_000)
+    with pytest.raises(BadReply, match="5000 bytes"):
+        connection.call(MetadataRequest(), MetadataResponse)
+
+
+@pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x28\n\n"])
+def test_something_else_than_kafka_listens(greeting: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def talk() -> None:
+            accepted, _ = listener.accept()
+            with accepted:
+                accepted.recv(1000)
+                accepted.sendall(greeting)
+
+        threading.Thread(target=talk, daemon=True).start()
+        with pytest.raises(BadReply, match="is it a Kafka listener without TLS"):
+            Connection(Address(*listener.getsockname()))
+
+
+def test_an_answer_to_another_question(peer) -> None:
+    def confused(header: RequestHeader) -> bytes:
+        return reply(header._replace(correlation_id=header.correlation_id + 7), MetadataResponse())
+
+    connection = Connection(peer(after_versions(confused)).address)
+    with pytest.raises(BadReply, match="answered request"):
+        connection.call(MetadataRequest(), MetadataResponse)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+def test_a_reply_cut_short(peer, cut: int) -> None:
+    answer = after_versions(lambda header: reply(header, MetadataResponse(cluster_id="a-long-enough-id"))[:-cut])
+    with Connection(peer(answer).address) as connection, pytest.raises(BadReply, match="malformed"):
+        connection.call(MetadataRequest(), MetadataResponse)

@@ -1,0 +1,587 @@
+"""One partition's log: what it promises its owner, told on a simulated disk."""
+
+import random
+
+import pytest
+
+from skidway.errors import OffsetOutOfRange, RecordListTooLarge, StorageError
+from skidway.log.log import Log
+from skidway.log.settings import LogSettings
+from skidway.ports import FileSlice
+from skidway.records.batch import BatchHeader, iter_headers, read_header
+from skidway.records.record import Record, build_batch
+from skidway.sim.disk import SimDisk
+
+NOW = 1_700_000_000_000
+DIRECTORY = "orders-0"
+
+
+def open_log(
+    disk: SimDisk,
+    settings: LogSettings | None = None,
+    *,
+    clean: bool = True,
+    recovery_point: int = 0,
+    start_offset: int | None = None,
+) -> Log:
+    disk.make_directory(DIRECTORY)
+    settings = settings or LogSettings()
+    return Log.open(
+        disk,
+        DIRECTORY,
+        settings,
+        clean=clean,
+        recovery_point=recovery_point,
+        start_offset=start_offset,
+        now_ms=NOW,
+    )
+
+
+def append(log: Log, count: int = 1, *, timestamp: int = NOW, size: int = 40, epoch: int = 0, codec: int = 0) -> int:
+    records = [Record(i, timestamp + i, b"key", b"v" * size, []) for i in range(count)]
+    batch = build_batch(records, codec=codec)
+    return log.append(batch, read_header(batch), epoch, NOW)
+
+
+def commit(log: Log) -> None:
+    sync(log)
+    log.advance_high_watermark(log.synced_offset)
+
+
+def sync(log: Log) -> None:
+    ticket = log.begin_sync()
+    if ticket is not None:
+        ticket.run()
+        log.finish_sync(ticket)
+
+
+def headers(slice_: FileSlice | None) -> list[BatchHeader]:
+    assert slice_ is not None
+    data = slice_.read()
+    found = [header for _, header in iter_headers(data)]
+    assert sum(header.size for header in found) == len(data) == len(slice_)
+    return found
+
+
+def offsets(slice_: FileSlice | None) -> list[int]:
+    return [header.base_offset for header in headers(slice_)]
+
+
+# Appending and reading.
+
+
+def test_batches_get_offsets_and_the_epoch_in_place() -> None:
+    log = open_log(SimDisk())
+    assert [append(log, 3, epoch=4), append(log, 1, epoch=4), append(log, 2, epoch=5)] == [0, 3, 4]
+    assert log.end_offset == 6
+    assert [(b[1], b[2], b[5]) for b in log.batches()] == [(0, 2, 4), (3, 3, 4), (4, 5, 5)]
+
+
+def test_readers_see_whole_batches_below_the_watermark() -> None:
+    log = open_log(SimDisk())
+    for _ in range(4):
+        append(log, 2)
+    assert log.read(0, 10_000) is None
+    log.advance_high_watermark(4)
+    assert offsets(log.read(0, 10_000)) == [0, 2]
+    assert offsets(log.read(1, 10_000)) == [0, 2]
+    assert log.read(4, 10_000) is None
+    assert offsets(log.read(4, 10_000, committed=False)) == [4, 6]
+    log.advance_high_watermark(8)
+    assert offsets(log.read(4, 10_000)) == [4, 6]
+    log.advance_high_watermark(2)
+    assert log.high_watermark == 8
+
+
+def test_a_watermark_inside_a_batch_hides_that_batch() -> None:
+    log = open_log(SimDisk())
+    append(log, 2)
+    append(log, 4)
+    log.advance_high_watermark(4)
+    assert offsets(log.read(0, 10_000)) == [0]
+    assert log.read(3, 10_000) is None
+
+
+def test_the_limit_cuts_between_batches_but_one_batch_always_comes() -> None:
+    log = open_log(SimDisk())
+    for _ in range(5):
+        append(log)
+    commit(log)
+    size = log.size() // 5
+    assert offsets(log.read(0, 3 * size + 1)) == [0, 1, 2]
+    assert offsets(log.read(1, 2 * size)) == [1, 2]
+    assert offsets(log.read(1, 1)) == [1]
+    assert log.read(1, size - 1, min_one=False) is None
+    assert offsets(log.read(1, size, min_one=False)) == [1]
+
+
+def test_only_offsets_that_never_were_are_out_of_range() -> None:
+    log = open_log(SimDisk(), LogSettings(segment_bytes=250))
+    for _ in range(6):
+        append(log)
+    commit(log)
+    append(log)
+    # Between the watermark and the end a consumer waits, as in Kafka.
+    assert log.read(6, 100) is None
+    assert log.read(7, 100) is None
+    log.delete_records_before(2)
+    for offset in (-1, 0, 1, 8):
+        with pytest.raises(OffsetOutOfRange):
+            log.read(offset, 100)
+
+
+def test_sequential_reads_of_any_size_pass_every_batch_once() -> None:
+    log = open_log(SimDisk(), LogSettings(segment_bytes=3000, index_interval_bytes=200))
+    draw = random.Random(1)
+    for _ in range(80):
+        append(log, draw.randrange(1, 4), size=draw.randrange(200))
+    commit(log)
+    assert len(log.segments) > 3
+    for limit in (1, 150, 700, 2500, 10**6):
+        offset, seen = 0, []
+        while (slice_ := log.read(offset, limit)) is not None:
+            found = headers(slice_)
+            seen += found
+            offset = found[-1].last_offset + 1
+        assert [(h.base_offset, h.last_offset) for h in seen] == [(b[1], b[2]) for b in log.batches()]
+
+
+def test_bytes_waiting_are_never_underestimated() -> None:
+    log = open_log(SimDisk(), LogSettings(segment_bytes=1000, index_interval_bytes=200))
+    for _ in range(30):
+        append(log)
+    log.advance_high_watermark(25)
+    sizes = [b[3] for b in log.batches()][:25]
+    for offset in range(26):
+        exact = sum(sizes[offset:])
+        assert exact <= log.committed_bytes_after(offset) <= exact + 1000
+    assert log.committed_bytes_after(25) == 0
+    log.read(24, 10_000)
+    log.advance_high_watermark(30)
+    assert log.committed_bytes_after(25) >= sum(b[3] for b in log.batches()[25:])
+
+
+# Rolling.
+
+
+def test_a_full_segment_is_followed_by_another() -> None:
+    log = open_log(SimDisk(), LogSettings(segment_bytes=350))
+    for _ in range(7):
+        append(log)
+    size = log.batches()[0][3]
+    assert 3 * size <= 350 < 4 * size
+    assert [segment.base_offset for segment in log.segments] == [0, 3, 6]
+
+
+def test_a_batch_larger_than_a_segment_is_refused() -> None:
+    log = open_log(SimDisk(), LogSettings(segment_bytes=350))
+    append(log)
+    with pytest.raises(RecordListTooLarge):
+        append(log, size=400)
+    assert (log.end_offset, len(log.segments)) == (1, 1)
+
+
+def test_an_old_segment_is_closed_by_record_time() -> None:
+    log = open_log(SimDisk(), LogSettings(segment_ms=1000))
+    append(log, timestamp=NOW)
+    append(log, timestamp=NOW + 1000)
+    assert len(log.segments) == 1
+    append(log, timestamp=NOW + 1001)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    log.settings = LogSettings(segment_ms=10)
+    append(log, timestamp=NOW + 1012)
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 3]
+
+
+def test_a_full_index_closes_the_segment() -> None:
+    log = open_log(SimDisk(), LogSettings(index_interval_bytes=0, segment_index_bytes=24))
+    for _ in range(9):
+        append(log)
+    assert [len(segment.index) for segment in log.segments] == [3, 3, 0]
+
+
+def test_index_entries_lie_more_than_the_interval_apart() -> None:
+    log = open_log(SimDisk(), LogSettings(index_interval_bytes=250))
+    for number in range(10):
+        append(log, 2, timestamp=NOW + 10 * number)
+    size = log.batches()[0][3]
+    assert 2 * size > 250 > size
+    segment = log.segments[0]
+    assert list(segment.index.positions) == [2 * size, 4 * size, 6 * size, 8 * size]
+    assert list(segment.index.offsets) == [5, 9, 13, 17]
+    assert list(segment.times.timestamps) == [NOW + 10 * n + 1 for n in (2, 4, 6, 8)]
+
+
+# Durability.
+
+
+def test_a_sync_covers_what_was_appended_when_it_began() -> None:
+    log = open_log(SimDisk())
+    append(log)
+    ticket = log.begin_sync()
+    assert ticket is not None
+    append(log)
+    ticket.run()
+    assert log.synced_offset == 0
+    log.finish_sync(ticket)
+    assert log.synced_offset == 1
+    assert log.dirty
+    sync(log)
+    assert log.synced_offset == 2
+    assert log.begin_sync() is None
+    assert not log.dirty
+
+
+def test_a_later_ticket_covers_an_earlier_one_that_is_not_done() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogSettings(segment_bytes=250))
+    for _ in range(3):
+        append(log)
+    first = log.begin_sync()
+    for _ in range(3):
+        append(log)
+    second = log.begin_sync()
+    assert first is not None
+    assert second is not None
+    second.run()
+    log.finish_sync(second)
+    assert log.synced_offset == 6
+    for seed in range(20):
+        disk.crash(random.Random(seed))
+        assert open_log(disk, clean=False).end_offset == 6
+
+
+def test_a_full_disk_refuses_and_harms_nothing() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log)
+    commit(log)
+    before = disk.read(f"{DIRECTORY}/{0:020d}.log")
+    disk.capacity = disk.used() + 50
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            append(log, 3)
+    assert (log.end_offset, log.size()) == (1, len(before))
+    assert disk.read(f"{DIRECTORY}/{0:020d}.log") == before
+    assert offsets(log.read(0, 1000)) == [0]
+    disk.capacity = None
+    assert append(log, 3) == 1
+
+
+def test_after_a_failed_sync_only_reads_go_on() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log)
+    commit(log)
+    append(log)
+    disk.failing_syncs = {disk.syncs}
+    ticket = log.begin_sync()
+    assert ticket is not None
+    with pytest.raises(OSError, match="Input/output"):
+        ticket.run()
+    log.fail("the disk failed")
+    with pytest.raises(StorageError, match="the disk failed"):
+        append(log)
+    assert log.begin_sync() is None
+    assert log.checkpoint() is None
+    assert offsets(log.read(0, 1000)) == [0]
+
+
+# Opening.
+
+
+def test_a_clean_stop_leaves_nothing_to_scan() -> None:
+    disk = SimDisk()
+    settings = LogSettings(segment_bytes=2000, index_interval_bytes=300)
+    log = open_log(disk, settings)
+    for number in range(60):
+        append(log, timestamp=NOW + number, epoch=number // 20)
+    expected = log.batches()
+    log.close(clean=True)
+    with pytest.raises(StorageError):
+        append(log)
+    again = open_log(disk, settings)
+    assert (again.end_offset, again.high_watermark, again.synced_offset) == (60, 60, 60)
+    assert again.bytes_since_checkpoint <= 600
+    assert again.batches() == expected
+    assert again.epochs.entries() == [(0, 0), (1, 20), (2, 40)]
+    assert again.checkpoint() is None
+    assert append(again) == 60
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 700, b"garbage", b"\xff" * 100, None])
+def test_a_torn_tail_is_cut_at_the_last_good_batch(tail: bytes | None) -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    for _ in range(5):
+        append(log, 2)
+    file = disk.open(f"{DIRECTORY}/{0:020d}.log")
+    whole = file.size()
+    file.append(tail if tail is not None else file.read_at(0, whole // 5)[:-1])
+    again = open_log(disk, clean=False)
+    assert again.end_offset == 10
+    assert disk.size(f"{DIRECTORY}/{0:020d}.log") == whole
+    assert append(again) == 10
+
+
+def test_a_batch_whose_checksum_is_wrong_ends_the_log() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogSettings(segment_bytes=400))
+    for _ in range(9):
+        append(log)
+    assert len(log.segments) == 3
+    size = log.batches()[0][3]
+    disk.corrupt(f"{DIRECTORY}/{3:020d}.log", size + 70)
+    again = open_log(disk, clean=False)
+    assert again.end_offset == 4
+    assert [segment.base_offset for segment in again.segments] == [0, 3]
+    assert not disk.exists(f"{DIRECTORY}/{6:020d}.log")
+
+
+def test_offsets_that_go_back_end_the_log() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log, 3)
+    file = disk.open(f"{DIRECTORY}/{0:020d}.log")
+    file.append(file.read_at(0, file.size()))
+    assert open_log(disk, clean=False).end_offset == 3
+
+
+def test_damage_below_the_recovery_point_is_quarantined_and_not_cut() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    for _ in range(4):
+        append(log)
+    ticket = log.checkpoint()
+    assert ticket is not None
+    ticket.run()
+    log.finish_sync(ticket)
+    assert log.recovery_point == 4
+    path = f"{DIRECTORY}/{0:020d}.log"
+    size = disk.size(path)
+    disk.corrupt(path, size // 4 + 16)  # the magic of the second batch
+    again = open_log(disk, clean=False)
+    assert again.quarantined
+    assert disk.size(path) == size
+    for act in (lambda: append(again), lambda: again.read(0, 100)):
+        with pytest.raises(StorageError, match="below offset 4"):
+            act()
+    assert again.begin_sync() is None
+
+
+def test_a_missing_segment_below_the_recovery_point_is_quarantined() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log)
+    log.close(clean=True)
+    disk.remove(f"{DIRECTORY}/{0:020d}.log")
+    assert open_log(disk, clean=False).quarantined
+
+
+def test_a_checkpoint_bounds_the_scan() -> None:
+    disk = SimDisk()
+    settings = LogSettings(index_interval_bytes=500, checkpoint_bytes=5000)
+    log = open_log(disk, settings)
+    while not log.checkpoint_due:
+        append(log)
+    ticket = log.checkpoint()
+    assert ticket is not None
+    assert log.checkpoint() is None
+    assert not log.checkpoint_due
+    ticket.run()
+    log.finish_sync(ticket)
+    for _ in range(3):
+        append(log)
+    sync(log)
+    disk.crash(random.Random(0))
+    again = open_log(disk, settings, clean=False)
+    assert again.end_offset == log.end_offset
+    assert again.bytes_since_checkpoint <= 500 + 4 * again.batches()[0][3]
+
+
+def test_indexes_that_lie_are_found_out() -> None:
+    disk = SimDisk()
+    settings = LogSettings(segment_bytes=3000, index_interval_bytes=200)
+    log = open_log(disk, settings)
+    for _ in range(50):
+        append(log)
+    log.close(clean=True)
+    index = bytearray(disk.read(f"{DIRECTORY}/{0:020d}.index"))
+    index[7] ^= 1
+    disk.write_atomic(f"{DIRECTORY}/{0:020d}.index", index)
+    disk.remove(f"{DIRECTORY}/{log.segments[1].base_offset:020d}.index")
+    again = open_log(disk, settings)
+    for offset in range(50):
+        assert offsets(again.read(offset, 1)) == [offset]
+
+
+def test_leftovers_are_swept() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log)
+    log.close(clean=True)
+    for name in (f"{5:020d}.log.deleted", "x.tmp", f"{5:020d}.index", f"{5:020d}.timeindex"):
+        disk.open(f"{DIRECTORY}/{name}", create=True)
+    open_log(disk)
+    assert [name for name in disk.list(DIRECTORY) if "5" in name or name == "x.tmp"] == []
+
+
+# Forgetting.
+
+
+def test_retention_by_size_keeps_at_least_what_is_asked() -> None:
+    log = open_log(SimDisk(), LogSettings(segment_bytes=350, retention_bytes=500))
+    for _ in range(12):
+        append(log)
+    assert log.apply_retention(NOW) == []
+    commit(log)
+    before = log.size()
+    gone = log.apply_retention(NOW)
+    assert [segment.base_offset for segment in gone] == [0, 3]
+    assert log.start_offset == 6
+    assert before - sum(segment.size for segment in gone) == log.size() >= 500
+
+
+def test_retention_by_time_goes_by_the_youngest_record() -> None:
+    log = open_log(SimDisk(), LogSettings(segment_bytes=350, retention_ms=1000))
+    for number in range(9):
+        append(log, timestamp=NOW + number)
+    commit(log)
+    assert log.apply_retention(NOW + 1002) == []
+    assert [segment.base_offset for segment in log.apply_retention(NOW + 1003)] == [0]
+    # All of it too old: the active segment goes as well, and the log goes on behind it.
+    assert [segment.base_offset for segment in log.apply_retention(NOW + 9999)] == [3, 6]
+    assert (log.start_offset, log.end_offset, log.size()) == (9, 9, 0)
+    assert append(log) == 9
+
+
+def test_retention_stops_at_the_watermark() -> None:
+    log = open_log(SimDisk(), LogSettings(segment_bytes=350, retention_ms=0))
+    for _ in range(9):
+        append(log, timestamp=1)
+    log.advance_high_watermark(5)
+    assert [segment.base_offset for segment in log.apply_retention(NOW)] == [0]
+
+
+def test_records_without_a_timestamp_do_not_age() -> None:
+    log = open_log(SimDisk(), LogSettings(segment_bytes=350, retention_ms=0))
+    for _ in range(5):
+        append(log, timestamp=-1)
+    commit(log)
+    assert log.apply_retention(NOW) == []
+
+
+def test_given_up_files_are_renamed_then_removed_and_stay_readable() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogSettings(segment_bytes=350, retention_bytes=0, file_delete_delay_ms=100))
+    for _ in range(6):
+        append(log)
+    commit(log)
+    slice_ = log.read(0, 10_000)
+    log.apply_retention(NOW)
+    path = f"{DIRECTORY}/{0:020d}.log"
+    assert not log.dirty
+    # Its producers must be in a snapshot first.
+    ticket = log.checkpoint()
+    assert ticket is not None
+    ticket.run()
+    log.finish_sync(ticket)
+    assert (disk.exists(path), disk.exists(path + ".deleted")) == (False, True)
+    assert log.delete_scheduled(NOW + 99) == 0
+    assert log.begin_sync() is None
+    assert log.delete_scheduled(NOW + 100) == 1
+    sync(log)
+    assert not disk.exists(path + ".deleted")
+    assert offsets(slice_) == [0, 1, 2]
+    assert log.delete_scheduled(NOW + 999) == 0
+
+
+def test_deleting_records_hides_them_and_drops_whole_segments() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogSettings(segment_bytes=350))
+    for _ in range(8):
+        append(log)
+    log.advance_high_watermark(5)
+    with pytest.raises(OffsetOutOfRange):
+        log.delete_records_before(6)
+    log.delete_records_before(4)
+    assert (log.start_offset, log.segments[0].base_offset) == (4, 3)
+    log.delete_records_before(2)
+    assert log.start_offset == 4
+    log.close(clean=True)
+    assert open_log(disk).start_offset == 4
+
+
+def test_a_start_offset_beyond_a_lost_end_begins_anew() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log)
+    again = open_log(disk, clean=False, start_offset=5)
+    assert (again.start_offset, again.end_offset) == (5, 5)
+    assert append(again) == 5
+
+
+def test_truncating_forgets_the_tail_and_its_producers() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogSettings(segment_bytes=350, index_interval_bytes=0))
+    for number in range(9):
+        batch = build_batch([Record(0, NOW, b"", b"v" * 40, [])], producer_id=7, producer_epoch=0, base_sequence=number)
+        log.append(batch, read_header(batch), number // 3, NOW)
+    log.close(clean=True)
+    log = open_log(disk, log.settings)
+    log.truncate_to(4, NOW)
+    assert (log.end_offset, log.high_watermark, log.recovery_point, log.synced_offset) == (4, 4, 0, 4)
+    assert log.producers.entries[7].last_sequence == 3
+    assert log.epochs.entries() == [(0, 0), (1, 3)]
+    assert append(log, epoch=9) == 4
+    sync(log)
+    for seed in range(10):
+        disk.crash(random.Random(seed))
+        assert open_log(disk, log.settings, clean=False).end_offset == 5
+
+
+# Asking.
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_the_first_record_at_or_after_a_time(codec: int) -> None:
+    log = open_log(SimDisk(), LogSettings(segment_bytes=1000, index_interval_bytes=150))
+    for number in range(40):
+        append(log, 3, timestamp=NOW + 10 * number, epoch=number // 10, codec=codec)
+    log.advance_high_watermark(90)
+    assert log.offset_for_timestamp(0) == (0, NOW, 0)
+    assert log.offset_for_timestamp(NOW + 11) == (4, NOW + 11, 0)
+    assert log.offset_for_timestamp(NOW + 255) == (78, NOW + 260, 2)
+    assert log.offset_for_timestamp(NOW + 300) is None
+    assert log.offset_of_max_timestamp() == (89, NOW + 292, 2)
+    log.delete_records_before(5)
+    assert log.offset_for_timestamp(0) == (5, NOW + 12, 0)
+
+
+def test_times_that_go_back_are_found_all_the_same() -> None:
+    log = open_log(SimDisk(), LogSettings(segment_bytes=600, index_interval_bytes=0))
+    times = [50, 10, 90, 20, 90, 30, 95, 5, 60, 99, 1]
+    for timestamp in times:
+        append(log, timestamp=timestamp)
+    commit(log)
+    for wanted in range(101):
+        expected = next(((offset, t) for offset, t in enumerate(times) if t >= wanted), None)
+        found = log.offset_for_timestamp(wanted)
+        assert (found and found[:2]) == expected
+    assert log.offset_of_max_timestamp() == (9, 99, 0)
+
+
+def test_where_an_epoch_ends() -> None:
+    log = open_log(SimDisk())
+    assert log.end_offset_for_epoch(0) == (-1, -1)
+    for epoch, count in ((2, 3), (3, 2), (7, 4)):
+        append(log, count, epoch=epoch)
+    assert [log.end_offset_for_epoch(epoch) for epoch in (1, 2, 3, 5, 7, 8, -1)] == [
+        (1, 0),
+        (2, 3),
+        (3, 5),
+        (3, 5),
+        (7, 9),
+        (-1, -1),
+        (-1, -1),
+    ]
