@@ -64,7 +64,7 @@ def parse_partition_metadata(data: bytes) -> bytes | None:
 
 
 class FilesTicket:
-    """Small files to replace and directories to remove: run on any thread, in order."""
+    """Directories to remove and small files to replace: run on any thread, in order."""
 
     __slots__ = ("disk", "files", "trees")
     maintenance = True
@@ -75,10 +75,11 @@ class FilesTicket:
         self.trees = trees
 
     def run(self) -> None:
-        for path, data in self.files:
-            self.disk.write_atomic(path, data)
+        # First what makes room: on a full disk the rest may fail.
         for path in self.trees:
             self.disk.remove_tree(path)
+        for path, data in self.files:
+            self.disk.write_atomic(path, data)
 
 
 class Logs:
