@@ -24,6 +24,9 @@ class Upkeep:
         self._tickets: list[tuple[Partition | Upkeep, SyncTicket | FilesTicket]] = []
         self._saving: FilesTicket | None = None
 
+    def __repr__(self) -> str:
+        return "the offset checkpoints"
+
     def start(self, now_ms: int) -> None:
         self._retention_due_ms = now_ms + self.node.settings.retention_check_ms
         self._checkpoint_due_ms = now_ms + self.node.settings.checkpoint_ms
