@@ -1,9 +1,9 @@
 """Histories of a node whose machine loses power, and what must be true of what is left.
 
-`History(seed).run()` lives several lives on one disk. In each, clients produce, create and delete topics, delete records
-and read, workers sync in any order, and the machine stops in the middle of some disk operation: mostly by power loss,
-sometimes only the process dies and the page cache stays. After each restart everything promised is looked for.
-The seed decides everything; a failure says which one it was.
+`History(seed).run()` lives several lives on one disk. In each, clients produce, create and delete topics, delete
+records and read, workers sync in any order, and the machine stops in the middle of some disk operation: mostly by
+power loss, sometimes only the process dies and the page cache stays. After each restart everything promised is looked
+for. The seed decides everything; a failure says which one it was.
 """
 
 from dataclasses import dataclass, field
@@ -184,9 +184,8 @@ class History:
         elif choice < 88:
             if shell.queued:
                 shell.run_ticket(random.randrange(len(shell.queued)))
-        elif choice < 98:
-            if shell.finished:
-                shell.deliver(random.randrange(len(shell.finished)))
+        elif choice < 98 and shell.finished:
+            shell.deliver(random.randrange(len(shell.finished)))
         if random.randrange(2):
             shell.collect()
 

@@ -102,7 +102,9 @@ def read_partition(connection: Connection, topic: str, partition: int) -> tuple[
     offset = start = start_offset(connection, topic, partition)
     found: dict[int, bytes] = {}
     while True:
-        asked = FetchTopic(topic, partitions=[FetchPartition(partition, fetch_offset=offset, partition_max_bytes=4 << 20)])
+        asked = FetchTopic(
+            topic, partitions=[FetchPartition(partition, fetch_offset=offset, partition_max_bytes=4 << 20)]
+        )
         connection.send(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[asked]), version=NAMED_FETCH)
         (answer,) = connection.receive(FetchResponse).responses[0].partitions
         assert answer.error_code == ErrorCode.NONE, (topic, partition, ErrorCode(answer.error_code).name)
