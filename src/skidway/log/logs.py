@@ -66,13 +66,14 @@ def parse_partition_metadata(data: bytes) -> bytes | None:
 class FilesTicket:
     """Directories to remove and small files to replace: run on any thread, in order."""
 
-    __slots__ = ("disk", "files", "trees")
+    __slots__ = ("disk", "done", "files", "trees")
     maintenance = True
 
     def __init__(self, disk: Disk, files: list[tuple[str, bytes]], trees: list[str]) -> None:
         self.disk = disk
         self.files = files
         self.trees = trees
+        self.done = False
 
     def run(self) -> None:
         # First what makes room: on a full disk the rest may fail.
@@ -80,12 +81,14 @@ class FilesTicket:
             self.disk.remove_tree(path)
         for path, data in self.files:
             self.disk.write_atomic(path, data)
+        self.done = True
 
 
 class Logs:
     __slots__ = (
         "_deleted",
         "_opened",
+        "_replaced",
         "_saved_points",
         "_saved_starts",
         "_saving",
@@ -108,6 +111,8 @@ class Logs:
         self._opened: dict[TopicPartition, Log] = {}
         self._deleted: list[tuple[int, str]] = []
         self._saving = False
+        self._replaced: tuple[dict[TopicPartition, int], dict[TopicPartition, int]] = ({}, {})
+        """What the files say until the save that is under way has come through."""
 
     @classmethod
     def open(cls, disk: Disk, limits: Limits = DEFAULT_LIMITS) -> "Logs":
@@ -195,7 +200,7 @@ class Logs:
         key = (topic, partition)
         assert key not in self._opened, key
         assert key not in self.found, key
-        if self._saving and (key in self._saved_points or key in self._saved_starts):
+        if any(key in offsets for offsets in self._replaced) or (self._saving and self._is_saved(key)):
             raise StorageError("the offsets of a deleted topic of the same name are still being saved")
         self._forget_offsets(key)
         directory = directory_name(topic, partition)
@@ -215,9 +220,12 @@ class Logs:
         self._opened[key] = log
         return log
 
+    def _is_saved(self, key: TopicPartition) -> bool:
+        return key in self._saved_points or key in self._saved_starts
+
     def _forget_offsets(self, key: TopicPartition) -> None:
         # What the files say about an earlier partition of this name must not be read as the new one's.
-        if key in self._saved_points or key in self._saved_starts:
+        if self._is_saved(key):
             self._saved_points.pop(key, None)
             self._saved_starts.pop(key, None)
             self.disk.write_atomic(RECOVERY_POINTS, write_offsets(self._saved_points))
@@ -269,10 +277,18 @@ class Logs:
         self._saving = True
         due = [name for due_ms, name in self._deleted if due_ms <= now_ms]
         self._deleted = [item for item in self._deleted if item[0] > now_ms]
-        return FilesTicket(self.disk, self._checkpoint_files(), due)
+        points, starts = self._saved_points, self._saved_starts
+        ticket = FilesTicket(self.disk, self._checkpoint_files(), due)
+        self._replaced = (points, starts)
+        return ticket
 
     def finish_save(self, ticket: FilesTicket) -> None:
         self._saving = False
+        if not ticket.done:
+            # The files may speak of what they spoke of before, as well as of what they should have.
+            points, starts = self._replaced
+            self._saved_points, self._saved_starts = points | self._saved_points, starts | self._saved_starts
+        self._replaced = ({}, {})
 
     def _checkpoint_files(self) -> list[tuple[str, bytes]]:
         points = {key: self._saved_points[key] for key in self.found if key in self._saved_points}
