@@ -4,6 +4,7 @@ import os
 from collections import Counter
 
 import pytest
+from planted_bugs import OFTEN, SELDOM, Plant
 from power_loss import History
 
 from skidway.log.settings import LogSettings
@@ -57,3 +58,24 @@ def test_nothing_promised_is_lost(group: int) -> None:
 @pytest.mark.timeout(3600)
 def test_nothing_promised_is_lost_in_many_histories() -> None:
     print(run(range(1_000_000, 1_000_000 + CHAOS_SEEDS)))
+
+
+def first_seed_that_finds(plant: Plant, patch: pytest.MonkeyPatch, seeds: int) -> int | None:
+    plant(patch)
+    for seed in range(seeds):
+        try:
+            History(seed).run()
+        except Exception:
+            return seed
+    return None
+
+
+@pytest.mark.parametrize("plant", OFTEN, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert first_seed_that_finds(plant, monkeypatch, 100) is not None
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("plant", SELDOM, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_that_shows_seldom_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert first_seed_that_finds(plant, monkeypatch, 2_000) is not None
