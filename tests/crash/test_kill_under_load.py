@@ -14,9 +14,9 @@ from skidway.client.cluster import Cluster
 from skidway.testing import Broker, BrokerFailed
 from skidway.wire.schema.metadata import MetadataRequest, MetadataResponse
 
-ROUNDS = 10
+ROUNDS = 5
 CHAOS_ROUNDS = int(os.environ.get("SKIDWAY_CHAOS_ROUNDS", "60"))
-ACKS_PER_ROUND = 400
+ACKS_PER_ROUND = 300
 PARTITIONS = 2
 SEGMENT_BYTES = 64 * 1024
 SMALL = {"segment.bytes": str(SEGMENT_BYTES), "index.interval.bytes": "1024", "file.delete.delay.ms": "0"}

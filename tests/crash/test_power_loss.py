@@ -9,7 +9,7 @@ from power_loss import History
 
 from skidway.log.settings import LogSettings
 
-SEEDS = 200
+SEEDS = 120
 CHAOS_SEEDS = int(os.environ.get("SKIDWAY_CHAOS_SEEDS", "4000"))
 GROUPS = 4
 
