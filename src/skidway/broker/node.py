@@ -7,6 +7,7 @@ something for `take_sync`), a connection's `on_ready` (there is something to sen
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -51,6 +52,8 @@ Ticket = SyncTicket | FilesTicket
 Key = Partition | Upkeep
 """Whose ticket it is."""
 REFUSALS_TOLD_EVERY_MS = 10_000
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+"""What a disk says that is full, not broken."""
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_CONFIG = {"flush": "sync", "retention.ms": "-1", "segment.ms": str(2**62)}
 
@@ -147,6 +150,10 @@ class Node:
         self, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
     ) -> None:
         """Ask the controller; the answer comes when what it decided is committed."""
+        if self.failure is not None:
+            # What it would decide on may never be committed, so the answer might wait for ever.
+            respond(StorageError(self.failure))
+            return
         self.controller.submit(operation, now_ms, respond)
         if self.metadata.log.end_offset > self.metadata.log.high_watermark:
             self.turn.wants_sync(self.metadata)
@@ -202,6 +209,9 @@ class Node:
         return tickets
 
     def on_synced(self, key: Key, ticket: Ticket, error: OSError | None, now_ms: int) -> None:
+        if error is not None and error.errno not in NO_ROOM and not (isinstance(key, Partition) and key.removed):
+            self._fail(f"a sync of {key} failed: {error}")
+            return
         if isinstance(key, Upkeep):
             key.on_saved(error)
             return

@@ -24,6 +24,9 @@ class Upkeep:
         self._tickets: list[tuple[Partition | Upkeep, SyncTicket | FilesTicket]] = []
         self._saving: FilesTicket | None = None
 
+    def __repr__(self) -> str:
+        return "the offset checkpoints"
+
     def start(self, now_ms: int) -> None:
         self._retention_due_ms = now_ms + self.node.settings.retention_check_ms
         self._checkpoint_due_ms = now_ms + self.node.settings.checkpoint_ms
@@ -50,6 +53,7 @@ class Upkeep:
         assert self._saving is not None
         self.node.logs.finish_save(self._saving)
         self._saving = None
+        self.node.hosting.retry_missing(self.node.clock.wall_ms())
         if error is not None:
             # The files of the last time are still whole, and good enough: more is scanned after a crash.
             self.node.on_trouble(f"offset checkpoints could not be saved, tried again later: {error}")

@@ -107,8 +107,11 @@ class Loader:
             start = segments[0].base_offset
         elif start > end_offset:
             # The deletion outlived the records it was about.
-            self._drop(segments)
-            segments = [self._new_segment(start)]
+            outlived, segments = segments, [self._new_segment(start)]
+            for segment in outlived:
+                # The new one first and the oldest next: a crash in between must leave neither a hole nor nothing.
+                self.disk.sync_directory(self.directory)
+                self._drop([segment])
             end_offset = start
         epochs.forget_before(start)
         return Loaded(segments, self.producers, epochs, start, end_offset, min(self.vouched, end_offset), scanned)

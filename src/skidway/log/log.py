@@ -294,11 +294,10 @@ class Log:
         if offset >= bound:
             return None
         tail = self._tail
+        # At the end of a segment that is not the last one, a roll has put the offset into the next.
+        known = tail[0] == offset and (tail[1] is last or tail[2] < tail[1].size)
         try:
-            if tail[0] == offset:
-                segment, position = tail[1], tail[2]
-            else:
-                segment, position = self.locate(offset)
+            segment, position = (tail[1], tail[2]) if known else self.locate(offset)
             limit = last_position if segment is last else segment.size
             if limit - position <= max_bytes:
                 end = limit
