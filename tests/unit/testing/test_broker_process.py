@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from skidway.client.consumer import Consumer
 from skidway.client.errors import ClientError, ReplyTimeout
 from skidway.client.producer import Producer
 from skidway.testing import Broker, BrokerFailed
+from waiting import eventually
 
 
 def alive(pid: int) -> bool:
@@ -25,15 +24,6 @@ def alive(pid: int) -> bool:
         return False
     stat = Path(f"/proc/{pid}/stat")
     return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 10) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def write(bootstrap: str, topic: str, value: bytes) -> None:
@@ -149,7 +139,7 @@ broker = Broker().start()
 if "paused" in sys.argv:
     broker.pause()
 print(broker.pid, broker.port, flush=True)
-time.sleep(60)
+time.sleep(300)
 """
 
 
