@@ -18,8 +18,13 @@ $(STAMP): pyproject.toml
 ## setup        the virtual environment in .venv with everything the other targets need
 setup: $(STAMP)
 
+# As pip does for an installed package: start-up is half as long, also where Python is told to write no bytecode.
+.PHONY: bytecode
+bytecode: $(STAMP)
+	@$(BIN)/python -m compileall -q src
+
 ## run          a broker on 127.0.0.1:9092 with its data in ./data (ARGS="--listen ... " to change it)
-run: $(STAMP)
+run: bytecode
 	$(BIN)/skidway serve --data-dir data $(ARGS)
 
 ## check        style, types, dependency rule, tidiness: under a minute
@@ -31,7 +36,7 @@ check: $(STAMP)
 	$(BIN)/pytest -q tests/tidy
 
 ## test         all tests that need nothing but Python
-test: $(STAMP)
+test: bytecode
 	$(BIN)/pytest -q -n 2 --dist loadgroup tests
 
 -include bench/bench.mk interop/interop.mk

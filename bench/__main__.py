@@ -25,6 +25,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka in turns with Skidway")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds-max", type=float, help="begin no round that would end later (220; 460 with Kafka)")
     parser.add_argument("--only", nargs="*", default=[], metavar="KEY", help="only these loads (see --list)")
     parser.add_argument("--list", action="store_true", help="print the loads and end")
     parser.add_argument("--no-record", action="store_true", help="leave RESULTS.md and results.png as they are")
@@ -46,7 +47,11 @@ def measure(options: argparse.Namespace, console: Console) -> suite.Outcome:
             notes.append(str(reason))
     with console.status("starting") as status:
         outcome = suite.run(
-            subjects, rounds=options.rounds, chosen=chosen, say=lambda text: _say(console, status, text)
+            subjects,
+            rounds=options.rounds,
+            chosen=chosen,
+            seconds_max=options.seconds_max or (460.0 if options.kafka else 220.0),
+            say=lambda text: _say(console, status, text),
         )
     outcome.notes = notes + outcome.notes
     LAST.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 ## bench        Skidway beside the machine's own limits; about two minutes; recorded in bench/RESULTS.md
-bench: $(STAMP)
+bench: bytecode
 	$(BIN)/python -m bench $(ARGS)
 
 ## bench-kafka  the same loads in turns with Apache Kafka (Java 17 and Maven); about five minutes
-bench-kafka: $(STAMP)
+bench-kafka: bytecode
 	$(BIN)/python -m bench --kafka $(ARGS)

@@ -3,6 +3,7 @@
 - receive: one process takes batches from a loopback connection, checks their CRC and appends them to a file;
 - send: one process hands a file in the page cache to a loopback connection with sendfile;
 - sync: fdatasync after each append of 4 KB, alone.
+What answering the fetch load costs at least is measured by floor.py.
 
 Run in processes of their own (`python -m bench.machine receive|send …`), so that their CPU time is theirs alone.
 """

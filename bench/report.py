@@ -77,6 +77,20 @@ def cpu_rows(outcome: Outcome) -> Rows:
     return rows
 
 
+def limit_rows(outcome: Outcome) -> Rows:
+    return [
+        [title, number(outcome.get("machine", load, "mb")), number(outcome.get("machine", load, "cpu_gb"))]
+        for title, load in (
+            ("receive, CRC, append: 128 KB batches", "receive128"),
+            ("receive, CRC, append: 16 KB batches", "receive16"),
+            ("sendfile, one endless stream, 1 MB a call", "send1"),
+            ("sendfile, one endless stream, 50 MB a call", "send50"),
+            ("sendfile, the fetch load's own requests, 1 MB a reply", "serve1"),
+            ("sendfile, the fetch load's own requests, 50 MB a reply", "serve50"),
+        )
+    ]
+
+
 def latency_rows(outcome: Outcome) -> Rows:
     rows: Rows = []
     measured = [(load.title, load.key) for load in workloads() if load.key.startswith("lat")]
@@ -120,6 +134,7 @@ def tables(outcome: Outcome) -> list[tuple[str, list[str], Rows]]:
             ["load", "Skidway", "Kafka", "ratio", "limit per GB", "Skidway/limit", "Kafka/limit"],
             cpu_rows(outcome),
         ),
+        ("The machine's own limits, one process", ["work", "MB/s", "CPU seconds per GB"], limit_rows(outcome)),
         (
             "Latency, ms, from the moment each message was due",
             ["load", "subject", "p50", "p99", "p99.9", "generator late p99"],

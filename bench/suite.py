@@ -4,12 +4,13 @@ Interleaving (limit, A, B, limit, A, B …) is what makes ratios worth something
 """
 
 import contextlib
+import os
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bench import machine
+from bench import floor, machine
 from bench.frames import BenchError
 from bench.load import nearest_rank
 from bench.subject import Subject, Unavailable, resident_mb
@@ -58,8 +59,11 @@ def limits(seconds: float) -> dict[str, Figures]:
         ("receive128", machine.receive_limit, 128 * KB),
         ("send1", machine.send_limit, MB),
         ("send50", machine.send_limit, 50 * MB),
+        ("serve1", floor.serve_limit, MB),
+        ("serve50", floor.serve_limit, 50 * MB),
     ):
-        machine.warm()
+        if load.startswith("receive"):
+            machine.warm()
         limit = measure(size, seconds)
         found[load] = {"mb": limit.mb_per_s, "cpu_gb": limit.cpu_s_per_gb}
     taken = sorted(machine.sync_latencies(seconds * 1.5))
@@ -76,13 +80,12 @@ def measure_startups(subject: Subject, times: int) -> list[float]:
     return taken
 
 
-def run(subjects: list[tuple[Subject, int]], *, rounds: int, chosen: set[str], say: Say) -> Outcome:
+def run(subjects: list[tuple[Subject, int]], *, rounds: int, chosen: set[str], seconds_max: float, say: Say) -> Outcome:
     """Subjects come with the number of warm-up rounds they need: a JVM is slow until its hot code is compiled."""
     began = time.monotonic()
-    outcome, samples = Outcome(rounds=rounds), _Samples()
+    outcome, samples = Outcome(), _Samples()
     loads = [one for one in workloads() if not chosen or one.key in chosen]
-    if machine.unsynced_folder():
-        outcome.notes.append("temporary files are in memory here: figures with flush=sync mean nothing")
+    _look_around(outcome)
     with contextlib.ExitStack() as stack:
         ready = []
         for subject, warm_ups in subjects:
@@ -92,21 +95,50 @@ def run(subjects: list[tuple[Subject, int]], *, rounds: int, chosen: set[str], s
             except Unavailable as reason:
                 outcome.notes.append(str(reason))
                 say(str(reason))
-        for number in range(rounds):
-            say(f"round {number + 1} of {rounds}: the machine's limits")
-            for limit, figures in limits(0.6).items():
-                samples.add("machine", limit, figures)
-            # Each round begins with another subject, so that none always follows the same neighbour.
-            for subject in ready[number % 2 :] + ready[: number % 2]:
-                time.sleep(QUIET_S)
-                for load in loads:
-                    if load.kafka or subject.name != "kafka":
-                        _measure(subject, load, samples, outcome, say, f"round {number + 1} of {rounds}")
+            except (BenchError, OSError) as problem:
+                outcome.notes.append(f"FAILED {subject.name}: {problem}")
+                say(outcome.notes[-1])
+        longest = 0.0
+        for number in range(rounds if ready else 0):
+            start = time.monotonic()
+            if start + longest > began + seconds_max:
+                outcome.notes.append(
+                    f"ended after {number} of {rounds} rounds: the next would pass {seconds_max:.0f} s"
+                )
+                break
+            _round(ready, loads, samples, outcome, say, f"round {number + 1} of {rounds}")
+            outcome.rounds += 1
+            longest = max(longest, time.monotonic() - start)
         for subject in filter(Subject.running, ready):
             samples.add(subject.name, "memory_end", {"rss": resident_mb(subject.pid)})
     outcome.figures = samples.medians()
     outcome.seconds = time.monotonic() - began
     return outcome
+
+
+def _look_around(outcome: Outcome) -> None:
+    """Say what makes this machine a bad place to measure."""
+    if machine.unsynced_folder():
+        outcome.notes.append("temporary files are in memory here: figures with flush=sync mean nothing")
+    load = os.getloadavg()[0]
+    if load > 0.5 * (os.cpu_count() or 1):
+        # Kafka's many threads then win a larger share of the cores than one process with one loop can.
+        outcome.notes.append(f"the machine was busy before the run (load {load:.1f}): trust only CPU per GB and memory")
+
+
+def _round(
+    ready: list[Subject], loads: list[Workload], samples: _Samples, outcome: Outcome, say: Say, where: str
+) -> None:
+    say(f"{where}: the machine's limits")
+    for limit, figures in limits(0.6).items():
+        samples.add("machine", limit, figures)
+    time.sleep(QUIET_S)
+    for place, load in enumerate(loads):
+        # Now one goes first, now the other, so that none always follows the same neighbour.
+        first = (place + outcome.rounds) % 2
+        for subject in ready[first:] + ready[:first]:
+            if load.kafka or subject.name != "kafka":
+                _measure(subject, load, samples, outcome, say, where)
 
 
 def _open(

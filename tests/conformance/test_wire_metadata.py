@@ -4,12 +4,12 @@ import uuid
 
 import pytest
 from raw import ZERO_UUID, Connection, eventually
-from wire_calls import topic_id
+from raw_batches import build
+from wire_calls import produce, topic_id
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
 INVALID_TOPIC = 17
-INVALID_REQUEST = 42
 UNKNOWN_TOPIC_ID = 100
 
 
@@ -80,6 +80,11 @@ def test_impossible_names_are_refused_and_not_made(wire: Connection, bad: str) -
     assert bad not in names(wire.call("Metadata", 12, {"topics": None}))
 
 
+def test_a_topic_asked_for_twice_is_told_once(wire: Connection, topic: str) -> None:
+    answer = wire.call("Metadata", 12, {"topics": [{"name": topic}, {"name": topic}]})
+    assert [found["name"] for found in answer["topics"]] == [topic]
+
+
 def test_by_id(wire: Connection, topic: str) -> None:
     id_ = topic_id(wire, topic)
     (found,) = wire.call("Metadata", 12, {"topics": [{"topic_id": id_, "name": None}]})["topics"]
@@ -139,9 +144,6 @@ def test_authorized_operations_when_asked_for(wire: Connection, topic: str) -> N
 
 @pytest.mark.parametrize("version", range(1, 6))
 def test_describe_log_dirs_knows_the_size(wire: Connection, topic: str, version: int) -> None:
-    from raw_batches import build
-    from wire_calls import produce
-
     batch = build([b"v" * 1_000])
     produce(wire, topic, batch)
     answer = wire.call("DescribeLogDirs", version, {"topics": [{"topic": topic, "partitions": [0]}]})

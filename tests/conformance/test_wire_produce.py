@@ -5,7 +5,7 @@ import zlib
 
 import cramjam
 import pytest
-from raw import Connection
+from raw import Connection, eventually
 from raw_batches import Record, build, now_ms, read, values
 from wire_calls import end_offset, fetch_bytes, produce, produce_body, topic_id
 
@@ -137,8 +137,9 @@ def test_a_control_batch_from_a_client(wire: Connection, topic: str) -> None:
 
 
 def test_an_unknown_codec(wire: Connection, topic: str) -> None:
+    """Kafka 4.3.1 stumbles and says so with -1; 76 says what is wrong."""
     answer = produce(wire, topic, build([b"v"], attributes=5))
-    assert answer["error_code"] != 0
+    assert answer["error_code"] in (-1, UNSUPPORTED_COMPRESSION_TYPE)
     assert end_offset(wire, topic) == 0
 
 
@@ -163,8 +164,7 @@ def test_counts_that_do_not_add_up(wire: Connection, topic: str, batch: bytes) -
 def test_a_cut_batch(wire: Connection, topic: str) -> None:
     batch = build([b"value" * 10])
     for size in (5, 12, 30, 61, len(batch) - 1):
-        answer = produce(wire, topic, batch[:size])
-        assert answer["error_code"] in (CORRUPT_MESSAGE, INVALID_RECORD), size
+        assert produce(wire, topic, batch[:size])["error_code"] == INVALID_RECORD, size
     assert end_offset(wire, topic) == 0
 
 
@@ -174,6 +174,12 @@ def test_the_size_limit_to_the_byte(wire: Connection, make_topic) -> None:
     assert produce(wire, topic, build([b"v" * 500]))["error_code"] == 0
     assert produce(wire, topic, build([b"v" * 501]))["error_code"] == MESSAGE_TOO_LARGE
     assert end_offset(wire, topic) == 1
+
+
+def test_the_default_size_limit(wire: Connection, topic: str) -> None:
+    overhead = len(build([b"v" * 1_048_000])) - 1_048_000
+    assert produce(wire, topic, build([b"v" * (1_048_588 - overhead)]))["error_code"] == 0
+    assert produce(wire, topic, build([b"v" * (1_048_589 - overhead)]))["error_code"] == MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("acks", [2, -2, 5])
@@ -232,8 +238,6 @@ def test_null_keys_in_a_compacted_topic_are_refused_record_by_record(wire: Conne
     (made,) = wire.call("CreateTopics", 7, {"topics": [wanted]})["topics"]
     if made["error_code"]:
         pytest.skip(f"this broker has no compaction: {made['error_message']}")
-    from raw import eventually
-
     eventually(lambda: end_offset(wire, name) == 0)
     answer = produce(wire, name, build([Record(b"a"), Record(b"b", b"key"), Record(b"c")]))
     assert answer["error_code"] == INVALID_RECORD

@@ -14,6 +14,7 @@ from skidway.broker.partitions import Partitions
 from skidway.broker.settings import NodeSettings
 from skidway.broker.turn import Turn
 from skidway.errors import StorageError
+from skidway.limits import Limits
 from skidway.log.log import Log
 from skidway.log.logs import Logs
 from skidway.log.settings import LogSettings
@@ -35,21 +36,26 @@ class Hosting:
     def __init__(
         self,
         settings: NodeSettings,
+        limits: Limits,
         logs: Logs,
         turn: Turn,
         on_removed: Callable[[Partition], None],
+        on_trouble: Callable[[str], None],
     ) -> None:
         self.settings = settings
-        self.static = settings.static_configs()
+        self.static = settings.static_configs(limits)
         self.logs = logs
         self.turn = turn
         self.on_removed = on_removed
+        self.on_trouble = on_trouble
         self.image = Image()
         self.partitions = Partitions()
         self.missing: dict[tuple[bytes, int], str] = {}
         """Partitions that should be here but could not be opened, and why."""
         self.removing: dict[tuple[str, int], Partition] = {}
         """Deleted partitions that a worker still syncs."""
+        self._configs: dict[str, TopicConfig] = {}
+        """Resolved once for all partitions of a topic; forgotten when a setting changes."""
         self.started = False
 
     def publish(self, records: Sequence[Message], wall_ms: int) -> None:
@@ -67,19 +73,20 @@ class Hosting:
             elif isinstance(record, ConfigRecord):
                 self._reconfigure(record)
 
-    def start(self, wall_ms: int) -> list[str]:
-        """Open everything the image says is here; returns the names of logs that were set aside."""
+    def start(self, wall_ms: int) -> None:
+        """Open everything the image says is here; set aside what it does not know."""
         self.started = True
-        set_aside = []
         for (name, index), topic_id in list(self.logs.found.items()):
             topic = self.image.topics.get(name)
             # Without an id it was created just before a crash; the metadata knows whose it is.
             if topic is None or index >= len(topic.partitions) or topic_id not in (None, topic.id):
-                set_aside.append(self.logs.set_aside(name, index))
+                kept = self.logs.set_aside(name, index)
+                self.on_trouble(f"{name}-{index}: no topic knows this log; kept as {kept}, not deleted")
         for topic in self.image.topics.values():
             for partition in topic.partitions:
+                if (topic.name, partition.index) not in self.logs.found:
+                    self.on_trouble(f"{topic.name}-{partition.index}: its directory is missing; it begins empty")
                 self._open(topic, partition.index, wall_ms)
-        return set_aside
 
     def retry_missing(self, wall_ms: int) -> None:
         for topic_id, index in list(self.missing):
@@ -102,8 +109,17 @@ class Hosting:
         """What topics without a setting of their own follow."""
         return self.image.defaults_for(self.settings.node_id, self.static)
 
+    def is_offline(self, topic: metadata.Topic, index: int) -> bool:
+        """Whether this node should serve the partition and cannot."""
+        if (topic.id, index) in self.missing:
+            return True
+        return self.partitions.find_by_id(topic.id, index).log.quarantined
+
     def config_of(self, topic: str) -> TopicConfig:
-        return resolve(self.image.topic_config(topic), self.defaults)
+        config = self._configs.get(topic)
+        if config is None:
+            config = self._configs[topic] = resolve(self.image.topic_config(topic), self.defaults)
+        return config
 
     def _open(self, topic: metadata.Topic, index: int, wall_ms: int) -> None:
         described = topic.partitions[index]
@@ -113,8 +129,12 @@ class Hosting:
         try:
             log = self._open_log(topic, index, log_settings(config), wall_ms)
         except (StorageError, OSError) as error:
+            if (topic.id, index) not in self.missing:
+                self.on_trouble(f"{topic.name}-{index} is offline: {error}")
             self.missing[topic.id, index] = str(error)
             return
+        if log.quarantined:
+            self.on_trouble(f"quarantined, neither served nor cut: {log.failure}")
         self.missing.pop((topic.id, index), None)
         leader = Leader(
             self.settings.node_id, described.leader_epoch, described.replicas, described.isr, log.end_offset
@@ -136,6 +156,7 @@ class Hosting:
         leader.in_sync = described.isr
 
     def _reconfigure(self, record: ConfigRecord) -> None:
+        self._configs.clear()
         topics = [record.resource_name] if record.resource_type == ResourceType.TOPIC else list(self.image.topics)
         for topic in topics:
             partitions = self.partitions.of_topic(topic)
@@ -145,6 +166,7 @@ class Hosting:
                 partition.configure(config)
 
     def _remove(self, topic_id: bytes, wall_ms: int) -> None:
+        self._configs.clear()
         for partition in self.partitions.remove_topic(bytes(topic_id)):
             partition.removed = True
             self.removing[partition.topic, partition.index] = partition

@@ -23,9 +23,8 @@ from skidway.broker.turn import Turn
 from skidway.broker.upkeep import Upkeep
 from skidway.errors import ErrorCode, ProtocolError, StorageError, UnknownTopicOrPartition
 from skidway.limits import DEFAULT_LIMITS, Limits
-from skidway.log.logs import FilesTicket, Logs
+from skidway.log.logs import FilesTicket, Job, Logs
 from skidway.log.sync import SyncTicket
-from skidway.metadata import image as metadata
 from skidway.metadata.controller import Controller, ControllerSettings
 from skidway.metadata.image import Endpoint, Image
 from skidway.metadata.log_store import LogStore
@@ -51,6 +50,7 @@ Reply = TypeVar("Reply")
 Ticket = SyncTicket | FilesTicket
 Key = Partition | Upkeep
 """Whose ticket it is."""
+REFUSALS_TOLD_EVERY_MS = 10_000
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_CONFIG = {"flush": "sync", "retention.ms": "-1", "segment.ms": str(2**62)}
 
@@ -68,13 +68,16 @@ class Node:
         random: Random,
         limits: Limits = DEFAULT_LIMITS,
         on_event: Callable[[str], None] = lambda line: None,
+        on_trouble: Callable[[str], None] = lambda line: None,
     ) -> None:
+        """`on_event` gets a line for the operator's log, `on_trouble` one that somebody should look at."""
         self.settings = settings
         self.disk = disk
         self.clock = clock
         self.random = random
         self.limits = limits
         self.on_event = on_event
+        self.on_trouble = on_trouble
         self.on_work: Callable[[], None] = _no_shell
         self.routes = Routes(limits.request_elements_max)
         self.timers = Timers()
@@ -84,6 +87,7 @@ class Node:
         self.fetch_sessions = FetchSessions(limits, random)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.upkeep = Upkeep(self)
+        self._refusal_told_ms = -REFUSALS_TOLD_EVERY_MS
         self.failure: str | None = None
         """Why nothing is written any more: a sync of the data directory failed."""
 
@@ -95,7 +99,7 @@ class Node:
         identity = load_identity(self.disk, self.random, settings.node_id, settings.cluster_id)
         self.cluster_id = identity.cluster_id
         self.logs = Logs.open(self.disk, self.limits)
-        self.hosting = Hosting(settings, self.logs, self.turn, self._on_removed)
+        self.hosting = Hosting(settings, self.limits, self.logs, self.turn, self._on_removed, self.on_trouble)
         self.image: Image = self.hosting.image
         self.partitions: Partitions = self.hosting.partitions
         self.metadata = self._open_metadata(wall_ms)
@@ -110,16 +114,13 @@ class Node:
                 settings.node_id,
                 self.random.randbytes(16),
                 [Endpoint("PLAINTEXT", settings.host, settings.port)],
-                settings.rack,
+                None,
                 [identity.directory_id],
                 new_leader_epochs=not self.logs.clean,
             ),
             now_ms,
         )
-        for stray in self.hosting.start(wall_ms):
-            self.on_event(f"{stray}: no topic knows this log; set aside, not deleted")
-        for (topic_id, index), reason in self.hosting.missing.items():
-            self.on_event(f"{self.image.topics_by_id[topic_id].name}-{index} is offline: {reason}")
+        self.hosting.start(wall_ms)
         self.upkeep.start(now_ms)
 
     def maintain(self, now_ms: int, wall_ms: int) -> None:
@@ -131,9 +132,10 @@ class Node:
         for partition in self.partitions:
             self.polls.disturb(partition)
 
-    def close(self, clean: bool) -> None:
-        """Stop for good. `clean`: with everything on the disk and the marker that says so."""
-        self.logs.close(clean=clean and self.failure is None)
+    def close(self, clean: bool, run: Callable[[list[Job]], None] | None = None) -> None:
+        """Stop for good. `clean`: with everything on the disk and the marker that says so; `run` may do the jobs it
+        gets side by side."""
+        self.logs.close(clean=clean and self.failure is None, run=run)
 
     # --- what handlers use ---
 
@@ -164,8 +166,11 @@ class Node:
 
         self.submit(CreateTopics([NewTopic(name) for name in names]), now_ms, answer)
 
-    def offline_replicas(self, topic_id: bytes, partition: metadata.Partition) -> list[int]:
-        return [self.settings.node_id] if (topic_id, partition.index) in self.hosting.missing else []
+    def on_refused(self, partition: Partition, error: StorageError, now_ms: int) -> None:
+        """The disk took a batch not. Told now and then, as a producer asks again and again."""
+        if now_ms >= self._refusal_told_ms + REFUSALS_TOLD_EVERY_MS:
+            self._refusal_told_ms = now_ms
+            self.on_trouble(f"{partition}: a batch was refused: {error}")
 
     # --- what the shell calls ---
 
@@ -207,7 +212,7 @@ class Node:
         elif error is None:
             key.finish_sync(ticket)
         elif ticket.synced:
-            self.on_event(f"{key}: synced, but not all was saved; tried again later: {error}")
+            self.on_trouble(f"{key}: synced, but not all was saved; tried again later: {error}")
             key.finish_sync(ticket, housekept=False)
         else:
             self._fail(f"a sync of {key} failed: {error}")
@@ -223,7 +228,7 @@ class Node:
                 settings.node_id,
                 settings.default_partitions,
                 settings.default_replication_factor,
-                settings.static_configs(),
+                settings.static_configs(self.limits),
             ),
         )
 
@@ -270,7 +275,7 @@ class Node:
         if self.failure is not None:
             return
         self.failure = reason
-        self.on_event(f"the data directory takes no more writes until a restart: {reason}")
+        self.on_trouble(f"the data directory takes no more writes until a restart: {reason}")
         error = StorageError(reason)
         for partition in [self.metadata, *self.partitions]:
             partition.fail(reason)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from skidway.limits import Limits
 from skidway.metadata import topic_configs
 
 
@@ -14,7 +15,6 @@ class NodeSettings:
     port: int
     data_dir: str
     """For display only: the disk knows where it is."""
-    rack: str | None = None
     cluster_id: str | None = None
     """None: whatever the data directory says, or a new one."""
     auto_create_topics: bool = True
@@ -29,22 +29,29 @@ class NodeSettings:
         """Raises InvalidConfig for a topic default that is unknown or not obeyed."""
         topic_configs.validate(self.topic_defaults)
 
-    def static_configs(self) -> dict[str, str]:
+    def static_configs(self, limits: Limits) -> dict[str, str]:
         """The same under the names Kafka's tools know them by."""
         address = f"PLAINTEXT://{self.host}:{self.port}"
         broker_names = {
-            topic_configs.TOPIC_KEYS[name].broker_names[0].name: value for name, value in self.topic_defaults.items()
+            topic_configs.TOPIC_KEYS[name].broker_names[0].name: value
+            for name, value in self.topic_defaults.items()
+            if topic_configs.TOPIC_KEYS[name].broker_names
         }
         return {
             "advertised.listeners": address,
             "auto.create.topics.enable": str(self.auto_create_topics).lower(),
             "broker.id": str(self.node_id),
+            "connections.max.idle.ms": str(limits.connection_idle_ms),
             "default.replication.factor": str(self.default_replication_factor),
+            "fetch.max.bytes": str(limits.fetch_bytes_max),
             "listeners": address,
             "log.dir": self.data_dir,
             "log.retention.check.interval.ms": str(self.retention_check_ms),
+            "max.connections": str(limits.connections_max),
+            "max.connections.per.ip": str(limits.connections_per_ip_max),
             "node.id": str(self.node_id),
             "num.partitions": str(self.default_partitions),
-            **({"broker.rack": self.rack} if self.rack is not None else {}),
+            "producer.id.expiration.ms": str(limits.producer_expiry_ms),
+            "socket.request.max.bytes": str(limits.frame_bytes_max),
             **broker_names,
         }

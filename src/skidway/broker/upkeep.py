@@ -52,7 +52,7 @@ class Upkeep:
         self._saving = None
         if error is not None:
             # The files of the last time are still whole, and good enough: more is scanned after a crash.
-            self.node.on_event(f"offset checkpoints could not be saved, tried again later: {error}")
+            self.node.on_trouble(f"offset checkpoints could not be saved, tried again later: {error}")
 
     def take_tickets(self) -> list[tuple[Partition | Upkeep, SyncTicket | FilesTicket]]:
         tickets, self._tickets = self._tickets, []
@@ -67,7 +67,7 @@ class Upkeep:
             try:
                 removed = log.apply_retention(wall_ms)
             except StorageError as error:
-                node.on_event(f"{partition}: retention could not be applied: {error}")
+                node.on_trouble(f"{partition}: retention could not be applied: {error}")
                 continue
             log.delete_scheduled(wall_ms)
             if removed:

@@ -55,7 +55,7 @@ _SENTENCES = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "the offset lies outside the log",
     ErrorCode.MESSAGE_TOO_LARGE: "the batch is larger than the topic's max.message.bytes",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "the topic name is not valid",
-    ErrorCode.KAFKA_STORAGE_ERROR: "the broker could not write to its disk",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the broker cannot use its disk for this partition",
     ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas",
     ErrorCode.REQUEST_TIMED_OUT: "the broker ran out of time",
 }

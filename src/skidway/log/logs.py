@@ -4,7 +4,7 @@ A partition lives in `<topic>-<partition>`; a deleted one is renamed to `<topic>
 later. `.kafka_cleanshutdown` exists only between a clean stop and the next start: whoever finds it may believe every
 log to its end. The offset checkpoints are as Kafka writes them.
 
-Usage: `Logs.open`, then `load` each partition of `found` that the metadata knows and `discard` the others.
+Usage: `Logs.open`, then `load` each partition of `found` that the metadata knows and `set_aside` the others.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -217,11 +217,6 @@ class Logs:
         log = self._opened.pop((topic, partition))
         log.close(clean=False)
         self._deleted.append((now_ms + log.settings.file_delete_delay_ms, self._rename(topic, partition, _DELETED)))
-
-    def discard(self, topic: str, partition: int, now_ms: int) -> None:
-        """Take a partition out that was found on disk and belongs to nothing."""
-        del self.found[topic, partition]
-        self._deleted.append((now_ms, self._rename(topic, partition, _DELETED)))
 
     def set_aside(self, topic: str, partition: int) -> str:
         """Take a partition out that was found on disk and that no topic knows, but keep its data; returns its name."""

@@ -27,7 +27,8 @@ def make_node(settings: Settings, advertised: Address, disk: RealDisk, clock: Cl
         checkpoint_ms=settings.checkpoint_ms,
     )
     node_settings.validate()
-    return Node(node_settings, disk, clock, random, settings.limits, logging.getLogger("skidway.node").info)
+    log = logging.getLogger("skidway.node")
+    return Node(node_settings, disk, clock, random, settings.limits, log.info, log.warning)
 
 
 def hangup_type() -> type[Exception]:

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec.structs
@@ -30,6 +31,7 @@ from skidway.server.turn import Turn
 log = logging.getLogger("skidway.server")
 
 SYNC_TIMEOUT_S = 30.0
+CLOSING_THREADS = 32
 MAINTENANCE_MS_MAX = 60_000
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -130,7 +132,7 @@ class Broker:
             log.warning("%d clients were dropped before their replies were out", dropped)
         synced = await turn.finish(SYNC_TIMEOUT_S)
         turn.close()
-        node.close(synced)
+        node.close(synced, _side_by_side)
         log.info("stopped%s", "" if synced else ", with syncs unfinished: logs will be recovered at the next start")
 
     def _maintain(self, loop: asyncio.AbstractEventLoop, node: Any, turn: Turn) -> None:
@@ -156,6 +158,15 @@ class Broker:
             os.replace(temporary, self._ready_file)  # whoever waits for the file finds it whole
         where = f"(node {settings.node_id}, data in {self._disk.root})"
         print(f"skidway {__version__} ready on {address} {where}", flush=True)
+
+
+def _side_by_side(jobs: list[Callable[[], None]]) -> None:
+    """Syncs of many files at once share the disk's journal: a stop with a thousand partitions takes seconds."""
+    if not jobs:
+        return
+    with ThreadPoolExecutor(min(CLOSING_THREADS, len(jobs))) as pool:
+        for finished in [pool.submit(job) for job in jobs]:
+            finished.result()
 
 
 def _on_signal(stop: asyncio.Event) -> None:

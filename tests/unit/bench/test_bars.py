@@ -30,6 +30,12 @@ def test_cpu_beside_the_limit_wants_at_most() -> None:
     assert verdict(Bar("", "p1ks", "cpu_gb", at_most=2.3, against=("machine", "receive16"))) == "pass"
 
 
+def test_a_miss_says_when_the_broker_did_not_get_its_core() -> None:
+    starved = Outcome(figures={"skidway": {"tiny": {"requests": 30e3, "cores": 0.4}}})
+    judged = Bar("", "tiny", "requests", at_least=60, unit=" k/s", scale=1e3).judge(starved)
+    assert (judged.verdict, judged.found) == ("MISS", "30 k/s, on 0.40 cores")
+
+
 def test_what_was_not_measured_is_neither_passed_nor_missed() -> None:
     assert verdict(Bar("", "tiny", "requests", at_least=60, scale=1e3)) == "not measured"
     assert verdict(Bar("", "p1ks", "mb", at_least=2, against=("kafka", "tiny"))) == "not measured"

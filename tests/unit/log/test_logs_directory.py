@@ -191,7 +191,7 @@ def test_deleting_the_same_topic_id_twice_finds_a_free_name() -> None:
     assert len([name for name in disk.list("") if name.endswith("-delete")]) == 3
 
 
-def test_strays_are_discarded_and_old_deletions_finished() -> None:
+def test_strays_are_kept_aside_and_old_deletions_finished() -> None:
     disk = SimDisk()
     logs = Logs.open(disk)
     for partition in (0, 1):
@@ -199,10 +199,11 @@ def test_strays_are_discarded_and_old_deletions_finished() -> None:
     logs.delete("orders", 1, 0)
     logs.close(clean=True)
     logs = Logs.open(disk)
-    logs.discard("orders", 0, 0)
+    kept = logs.set_aside("orders", 0)
     assert logs.found == {}
     save(logs, 0)
-    assert [name for name in disk.list("") if name.startswith("orders")] == []
+    assert [name for name in disk.list("") if name.startswith("orders")] == [kept]
+    assert kept.endswith("-stray")
 
 
 def test_a_lost_topic_id_is_written_anew() -> None:

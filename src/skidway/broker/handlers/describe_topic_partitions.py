@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from skidway.broker.node import Node
 
 PAGE_PARTITIONS_MAX = 2000
+NO_LEADER = -1
 
 
 def handle(node: Node, call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
@@ -68,19 +69,20 @@ def _topic(
         topic.name,
         topic.id,
         is_internal(topic.name),
-        [
-            DescribeTopicPartitionsResponsePartition(
-                0 if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition.index,
-                partition.leader,
-                partition.leader_epoch,
-                partition.replicas,
-                partition.isr,
-                partition.eligible_leader_replicas,
-                partition.last_known_elr,
-                node.offline_replicas(topic.id, partition),
-            )
-            for partition in partitions
-        ],
+        [_partition(partition, node.hosting.is_offline(topic, partition.index)) for partition in partitions],
         TOPIC_OPERATIONS,
+    )
+
+
+def _partition(partition: metadata.Partition, offline: bool) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        ErrorCode.LEADER_NOT_AVAILABLE if offline else 0,
+        partition.index,
+        NO_LEADER if offline else partition.leader,
+        partition.leader_epoch,
+        partition.replicas,
+        partition.isr,
+        partition.eligible_leader_replicas,
+        partition.last_known_elr,
+        [partition.leader] if offline else [],
     )

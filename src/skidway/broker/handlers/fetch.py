@@ -16,6 +16,7 @@ from skidway.broker.partition import Partition
 from skidway.errors import ErrorCode, NotLeaderOrFollower, ProtocolError
 from skidway.ports import FileSlice
 from skidway.wire.schema.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -131,7 +132,7 @@ class Poll:
             try:
                 data = self._read_one(target)
             except ProtocolError as error:
-                data = PartitionData(target.partition, error.code, -1)
+                data = PartitionData(target.partition, error.code, -1, aborted_transactions=self._no_aborted())
                 self.urgent = True
             self.found.append((target, data))
 
@@ -143,10 +144,7 @@ class Poll:
         log = partition.log
         high_watermark = log.high_watermark
         data = PartitionData(target.partition, 0, high_watermark, high_watermark, log.start_offset)
-        if self.request.isolation_level == READ_COMMITTED:
-            data.aborted_transactions = []
-        else:
-            data.aborted_transactions = None
+        data.aborted_transactions = self._no_aborted()
         data.records = NO_RECORDS
         if target.last_fetched_epoch >= 0:
             epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
@@ -160,6 +158,9 @@ class Poll:
             data.records = records
             self.bytes_found += len(records)
         return data
+
+    def _no_aborted(self) -> list[AbortedTransaction] | None:
+        return [] if self.request.isolation_level == READ_COMMITTED else None
 
     def _replica_id(self) -> int:
         request = self.request

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 def handle(node: Node, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
     if request.transactional_id is not None:
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+        # Of all refusals the one every client takes for final.
+        final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        code = final if request.transactional_id else ErrorCode.INVALID_REQUEST
+        return InitProducerIdResponse(error_code=code, producer_epoch=-1)
 
     def answer(producer_id: int | ProtocolError) -> None:
         if isinstance(producer_id, ProtocolError):

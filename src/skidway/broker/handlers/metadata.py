@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from skidway.broker.node import Node
 
 NO_ID = bytes(16)
+NO_LEADER = -1
 
 
 def handle(node: Node, call: Call, request: MetadataRequest) -> MetadataResponse | None:
@@ -56,7 +57,8 @@ def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str
     if all_topics:
         topics = [_topic(node, topic, with_operations) for topic in node.image.topics.values()]
     else:
-        topics = [_asked_topic(node, asked, failed, with_operations) for asked in request.topics or ()]
+        once = {(asked.name, asked.topic_id): asked for asked in request.topics or ()}
+        topics = [_asked_topic(node, asked, failed, with_operations) for asked in once.values()]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker.id, broker.endpoints[0].host, broker.endpoints[0].port, broker.rack)
@@ -95,17 +97,18 @@ def _topic(node: Node, topic: metadata.Topic, with_operations: bool) -> Metadata
         topic.name,
         topic.id,
         is_internal(topic.name),
-        [
-            MetadataResponsePartition(
-                0 if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition.index,
-                partition.leader,
-                partition.leader_epoch,
-                partition.replicas,
-                partition.isr,
-                node.offline_replicas(topic.id, partition),
-            )
-            for partition in topic.partitions
-        ],
+        [_partition(partition, node.hosting.is_offline(topic, partition.index)) for partition in topic.partitions],
         TOPIC_OPERATIONS if with_operations else NOT_ASKED,
+    )
+
+
+def _partition(partition: metadata.Partition, offline: bool) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        ErrorCode.LEADER_NOT_AVAILABLE if offline else 0,
+        partition.index,
+        NO_LEADER if offline else partition.leader,
+        partition.leader_epoch,
+        partition.replicas,
+        partition.isr,
+        [partition.leader] if offline else [],
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from skidway.broker.connection import Hangup
 from skidway.broker.partition import Appended, Partition
-from skidway.errors import ErrorCode, ProtocolError
+from skidway.errors import ErrorCode, ProtocolError, StorageError
 from skidway.replica.leader import ACKS_ALL
 from skidway.wire.schema.produce import (
     BatchIndexAndErrorMessage,
@@ -51,6 +51,8 @@ def handle(node: Node, call: Call, request: ProduceRequest) -> ProduceResponse |
             except ProtocolError as error:
                 if acks == NO_ACKS:
                     raise Hangup(f"a produce with acks=0 failed: {error}") from error
+                if isinstance(error, StorageError):
+                    node.on_refused(partition, error, call.now_ms)
                 answers.append(_refusal(data.index, error))
                 continue
             log = partition.log

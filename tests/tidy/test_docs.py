@@ -1,0 +1,144 @@
+"""What the documents say about the code is held against the code, so that neither can move alone."""
+
+import ast
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import msgspec.structs
+import pytest
+
+from skidway.broker.router import HANDLERS, Routes
+from skidway.cli.main import COMMANDS
+from skidway.limits import DEFAULT_LIMITS, Limits
+from skidway.metadata.topic_configs import TOPIC_KEYS
+from skidway.server.config import Settings
+from skidway.server.flags import build_parser
+from skidway.wire.registry import APIS
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")])
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+CODE_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MODULE_LINE = re.compile(r"^  (\w+)/")
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def table(document: str, heading: str) -> list[list[str]]:
+    """The rows of the first table under a heading, without the backquotes around names."""
+    section = (REFERENCE / document).read_text().split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def anchors(path: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    prose = CODE_BLOCK.sub("", path.read_text())
+    headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_served_apis_are_those_of_the_router() -> None:
+    versions = Routes(1).versions
+    told = {(int(key), name, served) for key, name, served, _ in table("protocol.md", "Served")}
+    assert told == {(key, APIS[key], f"{versions[key][0]}–{versions[key][1]}") for key in HANDLERS}
+
+
+def test_every_api_that_is_not_served_is_listed() -> None:
+    section = (REFERENCE / "protocol.md").read_text().split("\n## Not served\n", 1)[1].split("\n## ", 1)[0]
+    told = {(int(key), name) for name, key in re.findall(r"(\w+) \((\d+)\)", section)}
+    assert told == {(key, name) for key, name in APIS.items() if key not in HANDLERS}
+
+
+def test_topic_configs_are_told_with_their_defaults() -> None:
+    told = {name: default for name, default, *_ in table("topic-configs.md", "Obeyed")}
+    assert told == {key.name: key.default for key in TOPIC_KEYS.values() if not key.refusal}
+
+
+def test_refused_topic_configs_are_told_with_the_reason() -> None:
+    told = {name: (default, reason) for name, default, reason in table("topic-configs.md", "Refused")}
+    expected = {
+        key.name: (key.default or "(empty)", key.refusal.replace("`", "")) for key in TOPIC_KEYS.values() if key.refusal
+    }
+    assert told == expected
+
+
+def test_the_broker_names_of_topic_configs_are_right() -> None:
+    rows = table("topic-configs.md", "Obeyed")
+    told = {name: [broker.strip(" `") for broker in brokers.split(",")] for name, _, brokers, _ in rows}
+    assert told == {
+        key.name: [broker.name for broker in key.broker_names] for key in TOPIC_KEYS.values() if not key.refusal
+    }
+
+
+def test_settings_are_told_with_their_defaults() -> None:
+    told = {name: default for name, default, _ in table("configuration.md", "Settings")}
+    expected = {}
+    for field in msgspec.structs.fields(Settings):
+        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory
+        if field.name in ("limits", "topic_defaults"):
+            expected[field.name] = "table"
+        elif default is None:
+            expected[field.name] = "(none)"
+        else:
+            expected[field.name] = str(default).lower() if isinstance(default, bool) else str(default)
+    assert told == expected
+
+
+def test_limits_are_told_with_their_defaults() -> None:
+    told = {name: int(default.replace(",", "")) for name, default, _ in table("configuration.md", "Limits")}
+    assert told == {field.name: getattr(DEFAULT_LIMITS, field.name) for field in fields(Limits)}
+
+
+def test_every_flag_of_serve_is_told() -> None:
+    text = (REFERENCE / "configuration.md").read_text()
+    flags = [name for action in build_parser("serve")._actions for name in action.option_strings]
+    assert [flag for flag in flags if flag.startswith("--") and f"`{flag}" not in text and flag != "--help"] == []
+
+
+def test_every_command_is_told() -> None:
+    text = (REFERENCE / "cli.md").read_text()
+    assert [name for name in COMMANDS if f"\n## skidway {name}" not in text] == []
+
+
+def test_every_package_is_in_the_architecture() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    told = {match[1] for line in text.splitlines() if (match := MODULE_LINE.match(line))}
+    there = {path.parent.name for path in (ROOT / "src" / "skidway").glob("*/__init__.py")}
+    assert told == there
+
+
+def test_every_module_is_in_the_architecture() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    modules = [
+        path
+        for path in (ROOT / "src" / "skidway").rglob("*.py")
+        if not path.name.startswith("__") and path.parent.name not in ("schema", "handlers")
+    ]
+    missing = [named(path) for path in modules if not re.search(rf"\b{re.escape(path.name)}", text)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_relative_links_lead_somewhere(document: Path) -> None:
+    broken = []
+    for text, image in LINK.findall(CODE_BLOCK.sub("", document.read_text())):
+        target = text or image
+        if target.startswith(("https://", "http://", "mailto:")):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (document.parent / name).resolve() if name else document
+        if not path.exists() or (anchor and path.suffix == ".md" and anchor not in anchors(path)):
+            broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_python_blocks_compile(document: Path) -> None:
+    for language, code in CODE_BLOCK.findall(document.read_text()):
+        if language == "python":
+            ast.parse(code, named(document))
