@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from skidway.cli import bench, consume, produce, topic
 from skidway.client.admin import Admin
 from skidway.client.cluster import Cluster
+from waiting import eventually
 
 PROGRAM = [sys.executable, "-c", "import sys; from skidway.cli.main import main; sys.exit(main())"]
 APPS = {"topic": topic.app, "produce": produce.app, "consume": consume.app, "bench": bench.app}
@@ -183,10 +184,7 @@ def test_bench_produce_counts_what_it_sent(name: str, acks: str) -> None:
     report = json.loads(run("bench", "produce", *words).stdout)
     assert report["messages"] >= 5000
     # Without acks=all the last batches may not be synced, and so not be visible, when the command ends.
-    deadline = time.monotonic() + 20
-    while (visible := end_offsets(name)) != report["messages"] and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert visible == report["messages"]
+    assert eventually(lambda: end_offsets(name) == report["messages"])
     assert report["messages_per_second"] > 0
     assert bool(report["latency_ms"]) == (acks != "0")
 
