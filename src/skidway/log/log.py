@@ -366,16 +366,27 @@ class Log:
     @property
     def dirty(self) -> bool:
         """Whether `begin_sync` has something to do."""
-        appended = self.end_offset > self._begun_offset or self._names > self._names_begun
-        return appended or bool(self._doomed_below(self.recovery_point))
+        return self._sync_wanted or bool(self._doomed_below(self.recovery_point))
+
+    @property
+    def _sync_wanted(self) -> bool:
+        """Whether something is neither synced nor covered by a ticket of `begin_sync`."""
+        synced_offset = max(self._begun_offset, self.synced_offset)
+        return self.end_offset > synced_offset or self._names > max(self._names_begun, self._names_synced)
 
     def begin_sync(self) -> SyncTicket | None:
-        """What makes everything appended so far durable; None when that is done or under way."""
+        """What makes everything appended so far durable; None when that is done or under way.
+
+        A checkpoint under way does not count: it waits its turn behind the checkpoints of all other logs, and whoever
+        waits for an acknowledgement must not wait with it.
+        """
         if self.failure is not None:
             return None
         doomed = self._doomed_below(self.recovery_point)
-        if self.end_offset <= self._begun_offset and self._names <= self._names_begun and not doomed:
+        if not self._sync_wanted and not doomed:
             return None
+        self._begun_offset = self.end_offset
+        self._names_begun = self._names
         return self._ticket(doomed)
 
     def _ticket(self, doomed: "list[retention.Doomed]") -> SyncTicket:
@@ -391,8 +402,6 @@ class Log:
             if not self._parent_synced:
                 ticket.directories.append(self.directory.rpartition("/")[0])
         retention.enter(ticket, doomed)
-        self._begun_offset = self.end_offset
-        self._names_begun = self._names
         return ticket
 
     def sync_with(self, file: File) -> None:
@@ -448,7 +457,8 @@ class Log:
         if self.failure is not None or (self._checkpointing and not closing):
             return None
         doomed = self._doomed_below(self.end_offset)
-        if self.end_offset <= self.recovery_point and not doomed and self._names <= self._names_begun:
+        names_covered = self._names <= max(self._names_begun, self._names_synced)
+        if self.end_offset <= self.recovery_point and not doomed and names_covered:
             return None
         ticket = self._ticket(doomed)
         ticket.is_checkpoint = self._checkpointing = True
