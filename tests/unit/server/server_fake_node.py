@@ -86,7 +86,7 @@ class FakeNode:
     def maintain(self, now_ms: int, wall_ms: int) -> None:
         pass
 
-    def close(self, clean: bool) -> None:
+    def close(self, clean: bool, run: Callable[[list[Callable[[], None]]], None]) -> None:
         self.closed_clean = clean
 
     # What the shell calls.
