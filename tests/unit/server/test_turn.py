@@ -71,6 +71,24 @@ def test_timers_fire_in_time_whatever_the_order_they_were_set_in(run: Run) -> No
     run(story())
 
 
+def test_at_the_end_all_threads_do_maintenance(run: Run) -> None:
+    """Checkpoints of many logs wait one behind the other; a stop must not wait for all of them in a row."""
+
+    async def story() -> None:
+        async with serving(sync_threads=3) as served:
+            served.node.gate = threading.Event()
+            peer = await served.dial()
+            peer.ask(*[b"Sm"] * 4)
+            await until(lambda: served.turn.in_flight == 4)
+            await until(lambda: served.node.begun)
+            finishing = asyncio.ensure_future(served.turn.finish(60))
+            await until(lambda: len(served.node.begun) == 4)  # all of them at once: nobody has opened the gate
+            served.node.gate.set()
+            assert await finishing
+
+    run(story())
+
+
 def test_finish_waits_for_syncs_under_way(run: Run) -> None:
     async def story() -> None:
         async with serving() as served:
