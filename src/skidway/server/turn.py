@@ -11,7 +11,8 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from skidway.ports import Clock
@@ -85,6 +86,7 @@ class Turn:
         deadline = self._loop.time() + timeout_s
         self.settle()
         while self.in_flight:
+            self._share_maintenance()
             self._idle = self._loop.create_future()
             try:
                 await asyncio.wait_for(self._idle, max(0.0, deadline - self._loop.time()))
@@ -112,6 +114,12 @@ class Turn:
             self.in_flight += 1
             queue = self._maintenance if getattr(ticket, "maintenance", False) else self._jobs
             queue.put((key, ticket))
+
+    def _share_maintenance(self) -> None:
+        """At the end nobody is left to be held up by maintenance: all threads do it."""
+        with suppress(Empty):
+            while True:
+                self._jobs.put(self._maintenance.get_nowait())
 
     def _on_timer(self) -> None:
         self._timer = None

@@ -423,6 +423,33 @@ def test_a_missing_segment_below_the_recovery_point_is_quarantined() -> None:
     assert open_log(disk, clean=False).quarantined
 
 
+def test_a_sync_does_not_wait_for_a_checkpoint_that_was_begun_first() -> None:
+    log = open_log(SimDisk())
+    append(log)
+    checkpoint = log.checkpoint()
+    assert checkpoint is not None
+    assert log.dirty
+    sync(log)
+    assert log.synced_offset == 1
+    assert log.begin_sync() is None
+    checkpoint.run()
+    log.finish_sync(checkpoint)
+    assert (log.synced_offset, log.recovery_point) == (1, 1)
+    assert not log.dirty
+
+
+def test_what_a_checkpoint_has_synced_needs_no_sync() -> None:
+    log = open_log(SimDisk())
+    append(log)
+    checkpoint = log.checkpoint()
+    assert checkpoint is not None
+    checkpoint.run()
+    log.finish_sync(checkpoint)
+    assert not log.dirty
+    assert log.begin_sync() is None
+    assert log.checkpoint() is None
+
+
 def test_a_checkpoint_bounds_the_scan() -> None:
     disk = SimDisk()
     settings = LogSettings(index_interval_bytes=500, checkpoint_bytes=5000)
