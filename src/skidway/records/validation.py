@@ -96,7 +96,7 @@ class TopicRules:
 
     def __post_init__(self) -> None:
         self.codec = None if self.compression_type == "producer" else CODEC_NAMES[self.compression_type]
-        self.records_max = self.decompressed_bytes_max // RECORD_BYTES_MIN
+        self.records_max = min(self.decompressed_bytes_max // RECORD_BYTES_MIN, DEFAULT_LIMITS.batch_records_max)
         self.header_suffices = (
             self.codec is None
             and not self.compacted
@@ -195,6 +195,8 @@ def _examine_count(header: BatchHeader, rules: TopicRules) -> None:
     space = header.size - HEADER_BYTES if header.codec == Codec.NONE else rules.decompressed_bytes_max
     if count * RECORD_BYTES_MIN > space:
         raise InvalidRecord(f"{count} records cannot be in {space} bytes")
+    if count > rules.records_max:
+        raise InvalidRecord(f"{count} records in one batch; the limit is {rules.records_max}")
 
 
 def _check_size(size: int, rules: TopicRules) -> None:
