@@ -151,8 +151,8 @@ class Node:
     def submit(
         self, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
     ) -> None:
-        """Ask the controller; the answer comes when what it decided is committed."""
-        self.controller.submit(operation, now_ms, respond)
+        """Ask the controller; the answer comes when what it decided is committed and done."""
+        self.controller.submit(operation, now_ms, lambda reply: self.hosting.when_done(lambda: respond(reply)))
         if self.metadata.log.end_offset > self.metadata.log.high_watermark:
             self.turn.wants_sync(self.metadata)
 
@@ -191,6 +191,8 @@ class Node:
         while moved := self.turn.take_moved():
             for partition, added_bytes in moved:
                 self._wake(partition, added_bytes)
+        if self.hosting.work(self.clock):
+            self.on_work()
         if self.failure is not None:
             self.turn.take_unsynced()
             return []

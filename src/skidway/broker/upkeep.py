@@ -60,7 +60,7 @@ class Upkeep:
 
     def _apply_retention(self, wall_ms: int) -> None:
         node = self.node
-        node.hosting.retry_missing(wall_ms)
+        node.hosting.retry(wall_ms)
         for partition in node.partitions:
             log = partition.log
             log.producers.expire(wall_ms)
