@@ -47,7 +47,9 @@ def _to_create(node: Node, request: MetadataRequest) -> list[str]:
     if not (request.topics and request.allow_auto_topic_creation and node.settings.auto_create_topics):
         return []
     names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
-    return [name for name in names if name not in node.image.topics and is_legal(name)]
+    missing = [name for name in names if name not in node.image.topics and is_legal(name)]
+    # The rest is unknown for now; a client that really wants it asks again.
+    return missing[: node.limits.topics_auto_created_max]
 
 
 def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str, ErrorCode]) -> MetadataResponse:
@@ -56,7 +58,9 @@ def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str
     if all_topics:
         topics = [_topic(node, topic, with_operations) for topic in node.image.topics.values()]
     else:
-        topics = [_asked_topic(node, asked, failed, with_operations) for asked in request.topics or ()]
+        # Each once: a topic of many partitions, named a thousand times, would be a reply of gigabytes.
+        once = {(asked.name, asked.topic_id): asked for asked in request.topics or ()}
+        topics = [_asked_topic(node, asked, failed, with_operations) for asked in once.values()]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker.id, broker.endpoints[0].host, broker.endpoints[0].port, broker.rack)
