@@ -84,6 +84,8 @@ class Node:
         self.fetch_sessions = FetchSessions(limits, random)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.upkeep = Upkeep(self)
+        self.waiting_bytes = 0
+        """Replies of all connections that an older request of theirs holds back."""
         self.failure: str | None = None
         """Why nothing is written any more: a sync of the data directory failed."""
 

@@ -68,6 +68,8 @@ class Listener:
         self.memory = ReceiveMemory(limits.receive_bytes_max)
         self.clients: dict[Client, None] = {}
         self.refused = 0
+        self.queued_bytes = 0
+        """Replies of all clients that their sockets have not taken yet."""
         self._per_ip: dict[str, int] = {}
         self._ready: list[Client] = []
         self._waking = False
@@ -114,6 +116,10 @@ class Listener:
         return True
 
     # For clients.
+
+    @property
+    def replies_too_many(self) -> bool:
+        return self.queued_bytes > self.limits.replies_bytes_max
 
     def admit(self, client: Client) -> bool:
         of_this_ip = self._per_ip.get(client.ip, 0)

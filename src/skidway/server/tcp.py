@@ -23,6 +23,8 @@ log = logging.getLogger("skidway.tcp")
 
 LINGER_MS = 10_000
 """How long a connection that is to close may take to send its last replies."""
+STALL_MS_MAX = 2_000
+"""When replies take too much memory, who reads nothing of its own for so long is dropped."""
 FAIR_BYTES_PER_SECOND = 16 * 1024
 """A frame that takes longer than `frame_complete_ms` is still awaited if it came at this rate on average."""
 
@@ -36,6 +38,7 @@ CLOSING = 8
 class Client(asyncio.BufferedProtocol):
     __slots__ = (
         "_close_when_answered",
+        "_counted_bytes",
         "_end",
         "_handling",
         "_holding",
@@ -73,6 +76,7 @@ class Client(asyncio.BufferedProtocol):
         self._waits = 0
         self._handling = False
         self._ready = False
+        self._counted_bytes = 0  # of its queued replies, in the listener's sum
 
     # The loop's side.
 
@@ -126,6 +130,7 @@ class Client(asyncio.BufferedProtocol):
         self._memory.forget(self)
         if self.sender is not None:
             self.sender.close()
+            self._count_queued()
         self._listener.forget(self)
         try:
             connection.closed()
@@ -164,6 +169,9 @@ class Client(asyncio.BufferedProtocol):
             if now_ms >= self.close_by_ms:
                 self.abort("its last replies were not read in time")
             return
+        if self._waits & WAITS_FOR_PEER and self._listener.replies_too_many and now_ms - self.active_ms > STALL_MS_MAX:
+            self.abort("its replies take memory that others need, and it does not read them")
+            return
         if self.partial_since_ms and not self._waits:
             waited_ms = now_ms - self.partial_since_ms
             if waited_ms > limits.frame_complete_ms and self._tail_bytes() * 1000 < waited_ms * FAIR_BYTES_PER_SECOND:
@@ -200,7 +208,7 @@ class Client(asyncio.BufferedProtocol):
                 if connection.outbox:
                     self._send_outbox()
                 # Sending may have been all it waited for; no progress means it waits for something else.
-                if not connection.paused or not progress or self._waits:
+                if not connection.paused or connection.yielded or not progress or self._waits:
                     break
         except self._listener.hangup as reason:
             self._hang_up(str(reason))
@@ -216,6 +224,8 @@ class Client(asyncio.BufferedProtocol):
                 self._drop_tail()
         else:
             self._keep_tail(view, start + handled, end, began=handled > 0 or not self.partial_since_ms)
+            if connection.yielded:
+                self.on_ready()
         self._listener.turn.check_deadline()
 
     def _send_outbox(self) -> None:
@@ -225,8 +235,18 @@ class Client(asyncio.BufferedProtocol):
         if connection.outbox:
             sender.send(connection.outbox)
             connection.outbox.clear()
-            if sender.queued_bytes > self._listener.limits.reply_bytes_max:
+            self._count_queued()
+            if sender.queued_bytes > self._queued_bytes_max():
                 self._stop_reading(WAITS_FOR_PEER)
+
+    def _count_queued(self) -> None:
+        assert self.sender is not None
+        queued_bytes = self.sender.queued_bytes
+        self._listener.queued_bytes += queued_bytes - self._counted_bytes
+        self._counted_bytes = queued_bytes
+
+    def _queued_bytes_max(self) -> int:
+        return 0 if self._listener.replies_too_many else self._listener.limits.reply_bytes_max
 
     def _take_up_again(self) -> None:
         """Offer a kept tail once more, and read on unless something still has to be waited for."""
@@ -274,7 +294,8 @@ class Client(asyncio.BufferedProtocol):
         self.active_ms = self._listener.clock.monotonic_ms()
         sender = self.sender
         assert sender is not None
-        if self._waits & WAITS_FOR_PEER and sender.queued_bytes <= self._listener.limits.reply_bytes_max // 2:
+        self._count_queued()
+        if self._waits & WAITS_FOR_PEER and sender.queued_bytes <= self._queued_bytes_max() // 2:
             self._waits &= ~WAITS_FOR_PEER
             self._take_up_again()
         self._close_if_answered()

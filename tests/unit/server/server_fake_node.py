@@ -100,6 +100,8 @@ class FakeNode:
 
 
 class FakeConnection:
+    yielded = False
+
     def __init__(self, node: FakeNode, peer: str) -> None:
         self.node = node
         self.peer = peer
