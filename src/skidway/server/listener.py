@@ -78,6 +78,7 @@ class Listener:
         self._gone: asyncio.Event | None = None
         self._reports = _Allowance(REPORTS_PER_SECOND, clock)
         self._refusals = _Allowance(REPORTS_PER_SECOND, clock)
+        self._hangups = _Allowance(REPORTS_PER_SECOND, clock)
         turn.send_ready = self.send_ready
 
     async def start(self, bound: socket.socket) -> None:
@@ -163,6 +164,10 @@ class Listener:
         """Called where an exception is being handled."""
         if self._reports.take():
             log.exception("%s dropped: a bug while %s", client.peer, doing)
+
+    def report_hangup(self, client: Client, reason: str) -> None:
+        if self._hangups.take():
+            log.info("%s is hung up on: %.500s", client.peer, reason)
 
     def _wake_memory(self) -> None:
         self._waking = False

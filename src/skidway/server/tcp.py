@@ -26,7 +26,7 @@ LINGER_MS = 10_000
 STALL_MS_MAX = 2_000
 """When replies take too much memory, who reads nothing of its own for so long is dropped."""
 FAIR_BYTES_PER_SECOND = 16 * 1024
-"""A frame that takes longer than `frame_complete_ms` is still awaited if it came at this rate on average."""
+"""A frame that takes longer than `frame_complete_ms` is still awaited as long as it comes at this rate."""
 
 # Why a socket is not read at the moment; it is read when none of these holds.
 WAITS_FOR_NODE = 1
@@ -45,6 +45,7 @@ class Client(asyncio.BufferedProtocol):
         "_listener",
         "_memory",
         "_ready",
+        "_seen_bytes",
         "_start",
         "_stash",
         "_transport",
@@ -65,7 +66,8 @@ class Client(asyncio.BufferedProtocol):
         self.sender: Sender | None = None
         self.peer = self.ip = ""
         self.active_ms = 0
-        self.partial_since_ms = 0  # 0: no partial frame
+        self.partial_since_ms = 0  # 0: no partial frame; moves on when enough of a long one has come
+        self._seen_bytes = 0  # of the partial frame at that time
         self.close_by_ms = 0  # 0: not closing
         self._close_when_answered = False
         self._transport: asyncio.Transport | None = None
@@ -172,11 +174,16 @@ class Client(asyncio.BufferedProtocol):
         if self._waits & WAITS_FOR_PEER and self._listener.replies_too_many and now_ms - self.active_ms > STALL_MS_MAX:
             self.abort("its replies take memory that others need, and it does not read them")
             return
-        if self.partial_since_ms and not self._waits:
+        # Also who waits for memory: it holds some, and memory that is short for so long must be freed by somebody.
+        if self.partial_since_ms and not self._waits & ~WAITS_FOR_MEMORY:
             waited_ms = now_ms - self.partial_since_ms
-            if waited_ms > limits.frame_complete_ms and self._tail_bytes() * 1000 < waited_ms * FAIR_BYTES_PER_SECOND:
-                self.abort(f"its request was not whole after {waited_ms} ms")
-                return
+            if waited_ms > limits.frame_complete_ms:
+                came_bytes = self._tail_bytes() - self._seen_bytes
+                if came_bytes * 1000 < waited_ms * FAIR_BYTES_PER_SECOND:
+                    self.abort(f"its request was not whole after {waited_ms} ms")
+                    return
+                self.partial_since_ms = now_ms
+                self._seen_bytes = self._tail_bytes()
         if now_ms - self.active_ms > limits.connection_idle_ms and not (self.connection and self.connection.pending):
             self.abort(f"idle for {now_ms - self.active_ms} ms")
 
@@ -265,7 +272,7 @@ class Client(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _hang_up(self, reason: str) -> None:
-        log.info("%s is hung up on: %s", self.peer, reason)
+        self._listener.report_hangup(self, reason)
         self._send_outbox()
         self._close_soon(when_answered=False)
 
@@ -318,6 +325,7 @@ class Client(asyncio.BufferedProtocol):
             return
         if began:
             self.partial_since_ms = self.active_ms
+            self._seen_bytes = 0
             self._memory.forget(self)
         size = end - position
         if size <= STASH_BYTES_MAX:
