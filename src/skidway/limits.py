@@ -62,7 +62,7 @@ class Limits:
     # Opening batches (cold paths only).
     decompressed_bytes_max: int = 256 * MIB
     """What one compressed batch may unpack to."""
-    batch_records_max: int = 1_000_000
+    batch_records_max: int = 500_000
     """Records in one batch: opening them takes the time of all other clients."""
 
     def __post_init__(self) -> None:

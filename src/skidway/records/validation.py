@@ -248,12 +248,15 @@ def _check_records(header: BatchHeader, payload: bytes | bytearray, rules: Topic
     errors: list[tuple[int, str]] = []
     bad_timestamp = False
     latest = NO_TIMESTAMP
+    oldest, newest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
     for index, outline in enumerate(outline_records(header, payload)):
-        if outline.timestamp > latest:
-            latest = outline.timestamp
+        timestamp = outline[1]
+        if timestamp > latest:
+            latest = timestamp
+        reason: str | None = None
         if rules.compacted and not outline.has_key:
-            reason: str | None = "a record of a compacted topic needs a key"
-        else:
+            reason = "a record of a compacted topic needs a key"
+        elif timestamp == NO_TIMESTAMP or not oldest <= timestamp <= newest:
             reason = _timestamp_error(outline, header, rules, now_ms)
             bad_timestamp = bad_timestamp or reason is not None
         if reason is not None and len(errors) < RECORD_ERRORS_MAX:
