@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from skidway.broker.node import Node
 
 NO_ID = bytes(16)
+IDS_SINCE = 12
 
 
 def handle(node: Node, call: Call, request: MetadataRequest) -> MetadataResponse | None:
@@ -60,7 +61,12 @@ def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str
     else:
         # Each once: a topic of many partitions, named a thousand times, would be a reply of gigabytes.
         once = {(asked.name, asked.topic_id): asked for asked in request.topics or ()}
-        topics = [_asked_topic(node, asked, failed, with_operations) for asked in once.values()]
+        topics = [
+            _refused(asked)
+            if call.version < IDS_SINCE and (asked.name is None or asked.topic_id != NO_ID)
+            else _asked_topic(node, asked, failed, with_operations)
+            for asked in once.values()
+        ]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker.id, broker.endpoints[0].host, broker.endpoints[0].port, broker.rack)
@@ -91,6 +97,11 @@ def _asked_topic(
         return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, asked.name)
     code = failed.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return MetadataResponseTopic(code, asked.name)
+
+
+def _refused(asked: MetadataRequestTopic) -> MetadataResponseTopic:
+    """Versions 10 and 11 have a field for ids, but cannot be asked by them: their answers need a name."""
+    return MetadataResponseTopic(ErrorCode.INVALID_REQUEST, asked.name or "", asked.topic_id)
 
 
 def _topic(node: Node, topic: metadata.Topic, with_operations: bool) -> MetadataResponseTopic:
