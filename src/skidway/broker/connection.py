@@ -36,6 +36,7 @@ def _nothing_to_do() -> None:
 
 class Connection:
     __slots__ = (
+        "bug",
         "gone",
         "needed",
         "node",
@@ -57,6 +58,8 @@ class Connection:
         self.on_ready: Callable[[], None] = _nothing_to_do
         self.needed = 0
         self.paused = False
+        self.bug: Exception | None = None
+        """A reply that was waited for could not be made: the shell reports it and drops the connection."""
         self.gone = False
         self.receiving = False
         self.waiting_bytes = 0
@@ -93,6 +96,8 @@ class Connection:
                     break
                 self._handle(data[position + FRAME_LENGTH_BYTES : frame_end], now_ms)
                 position = frame_end
+                if self.bug is not None:
+                    raise self.bug
         finally:
             self.receiving = False
         return position
@@ -104,6 +109,11 @@ class Connection:
         if not self.pending or self.pending[0] is not call:
             return
         self._release()
+        if not self.receiving:
+            self.on_ready()
+
+    def on_bug(self, bug: Exception) -> None:
+        self.bug = bug
         if not self.receiving:
             self.on_ready()
 

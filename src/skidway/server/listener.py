@@ -160,10 +160,10 @@ class Listener:
             self._waking = True
             self.loop.call_soon(self._wake_memory)
 
-    def report_bug(self, client: Client, doing: str) -> None:
-        """Called where an exception is being handled."""
+    def report_bug(self, client: Client, doing: str, bug: Exception | None = None) -> None:
+        """Without `bug` called where an exception is being handled."""
         if self._reports.take():
-            log.exception("%s dropped: a bug while %s", client.peer, doing)
+            log.error("%s dropped: a bug while %s", client.peer, doing, exc_info=bug or True)
 
     def report_hangup(self, client: Client, reason: str) -> None:
         if self._hangups.take():

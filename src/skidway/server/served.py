@@ -17,6 +17,8 @@ class ServedConnection(Protocol):
     """After `receive`: frames were left on purpose; offer them again after `on_ready` or when the outbox was sent."""
     yielded: bool
     """With `paused`: only so that other connections have their turn; offer the frames again after that."""
+    bug: Exception | None
+    """A reply could not be made: to be reported, and the connection dropped."""
     on_ready: Callable[[], None]
 
     @property

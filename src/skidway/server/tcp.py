@@ -151,6 +151,10 @@ class Client(asyncio.BufferedProtocol):
         self._ready = False
         if self.connection is None:
             return
+        if self.connection.bug is not None:
+            self._listener.report_bug(self, "answering a request", self.connection.bug)
+            self.abort("a bug")
+            return
         self._send_outbox()
         if self._waits & WAITS_FOR_NODE:
             self._take_up_again()

@@ -208,3 +208,28 @@ def test_the_node_stops_long_polls_when_it_stops(world: World) -> None:
     world.node.begin_stop(world.clock.now_ms)
     response: Any = peer.reply()
     assert values(response) == []
+
+
+def test_a_bug_in_one_reply_costs_one_connection(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two polls wait for the same partition; reading for the first of them goes wrong."""
+    unlucky, lucky, writer = world.peer(), world.peer(), world.peer()
+    unlucky.fetch({("quick", 0): 0}, max_wait_ms=1000)
+    lucky.fetch({("quick", 0): 0}, max_wait_ms=1000)
+    log_type = type(world.partition("quick").log)
+    read = log_type.read
+    failed: list[int] = []
+
+    def read_badly(*arguments: Any, **options: Any) -> Any:
+        if not failed:
+            failed.append(1)
+            raise ZeroDivisionError("a bug")
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(log_type, "read", read_badly)
+    writer.produce("quick", batch(b"x"))
+    writer.produce("t", batch(b"y"))
+    world.settle()
+    assert isinstance(unlucky.connection.bug, ZeroDivisionError)
+    assert unlucky.ready_count == 1
+    assert values(lucky.reply()) == [b"x"]
+    assert [code(response) for _, response in writer.replies()] == [0, 0]

@@ -101,6 +101,7 @@ class FakeNode:
 
 class FakeConnection:
     yielded = False
+    bug: Exception | None = None
 
     def __init__(self, node: FakeNode, peer: str) -> None:
         self.node = node

@@ -128,8 +128,13 @@ class Poll:
         self.request.forgotten_topics_data = []
 
     def _resume(self) -> None:
-        self._read()
-        self.call.reply(self._response())
+        try:
+            self._read()
+            response = self._response()
+        except Exception as bug:
+            self.call.fail(bug)
+            return
+        self.call.reply(response)
 
     def _read(self) -> None:
         self.found = []
