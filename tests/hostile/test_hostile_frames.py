@@ -13,9 +13,12 @@ from attack import (
     MIB,
     PRODUCE,
     Peer,
+    batch_of,
+    create_topic,
     framed,
     good_client,
     part_of,
+    produce_frame,
     raw_request,
     request,
     uvarint,
@@ -54,18 +57,19 @@ def test_a_hundred_frames_of_a_hundred_megabytes_that_never_come(broker: Broker)
 
 
 def test_more_bytes_of_unfinished_frames_than_there_is_memory(broker: Broker) -> None:
-    with good_client(broker, "half-sent frames of 40 MiB each", RESIDENT_MIB_MAX):
-        peers = [Peer(broker) for _ in range(8)]
+    """Long frames that stop half-way fill what there is for them. Short ones are still read, and in the end they go."""
+    half = struct.pack(">i", 80 * MIB) + bytes(40 * MIB)
+    topic = create_topic(broker, "short", flush="os")
+    with good_client(broker, "8 frames of 80 MiB, half sent", RESIDENT_MIB_MAX):
+        peers = [Peer(broker, 0.15) for _ in range(8)]
         for peer in peers:
-            peer.socket.setblocking(False)
-        piece = struct.pack(">i", 80 * MIB) + bytes(MIB)
-        for _ in range(40):
-            for peer in peers:
-                try:
-                    peer.socket.send(piece)
-                except (BlockingIOError, BrokenPipeError, ConnectionResetError):
-                    continue
-                piece = bytes(MIB)
+            try:
+                peer.send(half)
+            except TimeoutError:
+                continue
+        with Peer(broker) as short:
+            produced = short.ask(PRODUCE, 8, produce_frame(topic, batch_of(bytes(60_000))))
+            assert produced.responses[0].partition_responses[0].error_code == 0
         for peer in peers:
             peer.socket.settimeout(20)
             assert peer.hung_up()
