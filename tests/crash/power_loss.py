@@ -107,7 +107,9 @@ class History:
     def live(self) -> None:
         random = self.random
         # Often early, so that recoveries are interrupted too.
-        self.disk.crash_at = self.disk.operations + random.choice((random.randrange(1, 30), random.randrange(1, 400)))
+        self.disk.crash_at = self.disk.operations + random.choice(
+            (random.randrange(1, 30), random.randrange(1, 400), random.randrange(1, 3000))
+        )
         try:
             self.start()
             self.check()

@@ -101,7 +101,8 @@ class SimulatedNode:
         self.interrupt: Callable[[], None] = lambda: None
         disk.before = lambda kind: None
         base: dict[str, Any] = {"node_id": 1, "host": "sim", "port": 9092, "data_dir": "sim"}
-        self.node = Node(NodeSettings(**{**base, **settings}), disk, clock, random, on_event=self.events.append)
+        tell = self.events.append
+        self.node = Node(NodeSettings(**{**base, **settings}), disk, clock, random, on_event=tell, on_trouble=tell)
         self.node.open(clock.monotonic_ms(), clock.wall_ms())
         self.clients: list[SimulatedClient] = []
         disk.before = self._before

@@ -91,6 +91,8 @@ class Node:
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.upkeep = Upkeep(self)
         self._refusal_told_ms = -REFUSALS_TOLD_EVERY_MS
+        self.waiting_bytes = 0
+        """Replies of all connections that an older request of theirs holds back."""
         self.failure: str | None = None
         """Why nothing is written any more: a sync of the data directory failed."""
 
@@ -149,12 +151,12 @@ class Node:
     def submit(
         self, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
     ) -> None:
-        """Ask the controller; the answer comes when what it decided is committed."""
+        """Ask the controller; the answer comes when what it decided is committed and done."""
         if self.failure is not None:
             # What it would decide on may never be committed, so the answer might wait for ever.
             respond(StorageError(self.failure))
             return
-        self.controller.submit(operation, now_ms, respond)
+        self.controller.submit(operation, now_ms, lambda reply: self.hosting.when_done(lambda: respond(reply)))
         if self.metadata.log.end_offset > self.metadata.log.high_watermark:
             self.turn.wants_sync(self.metadata)
 
@@ -196,6 +198,8 @@ class Node:
         while moved := self.turn.take_moved():
             for partition, added_bytes in moved:
                 self._wake(partition, added_bytes)
+        if self.hosting.work(self.clock):
+            self.on_work()
         if self.failure is not None:
             self.turn.take_unsynced()
             return []

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from skidway.broker.turn import Turn
 from skidway.errors import InvalidTransactionState, StorageError
+from skidway.limits import DEFAULT_LIMITS
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.log.sync import SyncTicket
@@ -164,7 +165,9 @@ def topic_rules(config: TopicConfig) -> TopicRules:
         timestamp_before_max_ms=config.message_timestamp_before_max_ms,
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         compacted="compact" in config.cleanup_policy,
-        decompressed_bytes_max=config.max_message_bytes * UNPACKED_RATIO_MAX,
+        decompressed_bytes_max=min(
+            config.max_message_bytes * UNPACKED_RATIO_MAX, DEFAULT_LIMITS.decompressed_bytes_max
+        ),
     )
 
 

@@ -233,9 +233,11 @@ class Logs:
 
     def delete(self, topic: str, partition: int, now_ms: int) -> None:
         """Take a partition out of service; its files go after `file_delete_delay_ms` (see `begin_save`)."""
-        log = self._opened.pop((topic, partition))
+        log = self._opened[topic, partition]
+        renamed = self._rename(topic, partition, _DELETED)  # first: when the disk refuses, nothing has changed
+        del self._opened[topic, partition]
         log.close(clean=False)
-        self._deleted.append((now_ms + log.settings.file_delete_delay_ms, self._rename(topic, partition, _DELETED)))
+        self._deleted.append((now_ms + log.settings.file_delete_delay_ms, renamed))
 
     def discard(self, topic: str, partition: int, now_ms: int) -> None:
         """Take a partition out that was found on disk and belongs to nothing."""

@@ -86,6 +86,17 @@ class Draft:
                     f"{self.limits.partitions_max}."
                 )
 
+    def refuse_hopeless(self, partitions: int, replication_factor: int) -> None:
+        """More than all brokers together have room for: said before thousands of places are looked for."""
+        if not self.image.brokers:
+            return  # placing them says what is wrong
+        held = sum(self.image.replica_counts.get(broker_id, 0) for broker_id in self.image.brokers)
+        room = len(self.image.brokers) * self.limits.partitions_max - held - self.added_replicas.total()
+        if partitions * max(replication_factor, 1) > room and room >= 0:
+            raise PolicyViolation(
+                f"{partitions} partition(s) would exceed the brokers' limit: they have room for {room}."
+            )
+
     def new_topic_id(self) -> bytes:
         while True:
             topic_id = self.random.randbytes(16)
@@ -199,6 +210,7 @@ def _placed(draft: Draft, topic: NewTopic, defaults: TopicDefaults) -> list[list
     partitions = defaults.partitions if topic.partitions == -1 else topic.partitions
     replicas = defaults.replication_factor if topic.replication_factor == -1 else topic.replication_factor
     _refuse_wide_topic(partitions, draft.limits)
+    draft.refuse_hopeless(partitions, replicas)
     return _place(draft, partitions, replicas)
 
 

@@ -68,6 +68,8 @@ class Listener:
         self.memory = ReceiveMemory(limits.receive_bytes_max)
         self.clients: dict[Client, None] = {}
         self.refused = 0
+        self.queued_bytes = 0
+        """Replies of all clients that their sockets have not taken yet."""
         self._per_ip: dict[str, int] = {}
         self._ready: list[Client] = []
         self._waking = False
@@ -76,6 +78,7 @@ class Listener:
         self._gone: asyncio.Event | None = None
         self._reports = _Allowance(REPORTS_PER_SECOND, clock)
         self._refusals = _Allowance(REPORTS_PER_SECOND, clock)
+        self._hangups = _Allowance(REPORTS_PER_SECOND, clock)
         turn.send_ready = self.send_ready
 
     async def start(self, bound: socket.socket) -> None:
@@ -115,6 +118,10 @@ class Listener:
 
     # For clients.
 
+    @property
+    def replies_too_many(self) -> bool:
+        return self.queued_bytes > self.limits.replies_bytes_max
+
     def admit(self, client: Client) -> bool:
         of_this_ip = self._per_ip.get(client.ip, 0)
         if len(self.clients) >= self.limits.connections_max:
@@ -153,10 +160,14 @@ class Listener:
             self._waking = True
             self.loop.call_soon(self._wake_memory)
 
-    def report_bug(self, client: Client, doing: str) -> None:
-        """Called where an exception is being handled."""
+    def report_bug(self, client: Client, doing: str, bug: Exception | None = None) -> None:
+        """Without `bug` called where an exception is being handled."""
         if self._reports.take():
-            log.exception("%s dropped: a bug while %s", client.peer, doing)
+            log.error("%s dropped: a bug while %s", client.peer, doing, exc_info=bug or True)
+
+    def report_hangup(self, client: Client, reason: str) -> None:
+        if self._hangups.take():
+            log.info("%s is hung up on: %.500s", client.peer, reason)
 
     def _wake_memory(self) -> None:
         self._waking = False

@@ -24,6 +24,10 @@ Job = tuple[Any, Any]
 Finished = tuple[Any, Any, OSError | None]
 
 
+RETRY_S = 0.1
+"""After a bug at the end of a turn."""
+
+
 class Turn:
     def __init__(
         self,
@@ -65,7 +69,9 @@ class Turn:
 
     def settle(self) -> None:
         """Hand out the syncs that are wanted, send what became ready, and keep the timer right."""
-        self._guard(self._hand_out)
+        if not self._guard(self._hand_out):
+            # Whatever it was, others wait for their syncs.
+            self._loop.call_later(RETRY_S, self.schedule)
         self.send_ready()
         self.check_deadline()
 
@@ -162,9 +168,11 @@ class Turn:
         if self.in_flight == 0 and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
-    def _guard(self, step: Callable[[], None]) -> None:
-        """A bug in one step must not stop the loop's other work."""
+    def _guard(self, step: Callable[[], None]) -> bool:
+        """A bug in one step must not stop the loop's other work; false if there was one."""
         try:
             step()
         except Exception:
             log.exception("the node failed at the end of a turn")
+            return False
+        return True

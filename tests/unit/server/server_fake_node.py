@@ -121,6 +121,9 @@ class FakeNode:
 
 
 class FakeConnection:
+    yielded = False
+    bug: Exception | None = None
+
     def __init__(self, node: FakeNode, peer: str) -> None:
         self.node = node
         self.peer = peer
