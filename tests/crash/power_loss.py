@@ -106,10 +106,9 @@ class History:
 
     def live(self) -> None:
         random = self.random
-        # Often early, so that recoveries are interrupted too.
-        self.disk.crash_at = self.disk.operations + random.choice(
-            (random.randrange(1, 30), random.randrange(1, 400), random.randrange(1, 3000))
-        )
+        # Often early, so that recoveries are interrupted too; now and then not at all.
+        life = random.choice((random.randrange(1, 30), random.randrange(1, 400), random.randrange(1, 400), FAR_MS))
+        self.disk.crash_at = self.disk.operations + life
         try:
             self.start()
             self.check()
