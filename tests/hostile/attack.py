@@ -260,7 +260,7 @@ def good_client(broker: Broker, attack: str, resident_mib_max: int) -> Iterator[
 
 def _note(attack: str, served: Served) -> None:
     """A row for the table in the documentation, for whoever asks for it."""
-    path = os.environ.get("SKIDWAY_HOSTILE_TABLE")
+    path = os.environ.get("HOSTILE_TABLE")
     if path:
         resident_mib = served.resident_bytes_max // MIB
         row = f"| {attack} | {served.worst_s * 1000:.0f} ms | {resident_mib} MiB | {served.rounds} |\n"

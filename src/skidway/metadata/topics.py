@@ -7,6 +7,7 @@ it. Items that fail leave no trace in the draft.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from skidway.errors import (
     ErrorCode,
@@ -81,21 +82,24 @@ class Draft:
         for broker_id, count in wanted.items():
             held = self.image.replica_counts.get(broker_id, 0) + self.added_replicas[broker_id]
             if held + count > self.limits.partitions_max:
-                raise PolicyViolation(
-                    f"Broker {broker_id} holds {held} partition(s); {count} more would exceed its limit of "
-                    f"{self.limits.partitions_max}."
-                )
+                self._refuse_more(broker_id, held, count)
 
     def refuse_hopeless(self, partitions: int, replication_factor: int) -> None:
         """More than all brokers together have room for: said before thousands of places are looked for."""
-        if not self.image.brokers:
-            return  # placing them says what is wrong
-        held = sum(self.image.replica_counts.get(broker_id, 0) for broker_id in self.image.brokers)
-        room = len(self.image.brokers) * self.limits.partitions_max - held - self.added_replicas.total()
-        if partitions * max(replication_factor, 1) > room and room >= 0:
-            raise PolicyViolation(
-                f"{partitions} partition(s) would exceed the brokers' limit: they have room for {room}."
-            )
+        brokers = self.image.brokers
+        held = {broker_id: self.image.replica_counts.get(broker_id, 0) for broker_id in brokers}
+        free = len(brokers) * self.limits.partitions_max - sum(held.values()) - self.added_replicas.total()
+        wanted = partitions * max(1, min(replication_factor, len(brokers)))
+        if brokers and wanted > free:
+            each = -(-wanted // len(brokers))
+            broker_id = min(held, key=held.__getitem__)
+            self._refuse_more(broker_id, held[broker_id] + self.added_replicas[broker_id], each)
+
+    def _refuse_more(self, broker_id: int, held: int, count: int) -> NoReturn:
+        raise PolicyViolation(
+            f"Broker {broker_id} holds {held} partition(s); {count} more would exceed its limit of "
+            f"{self.limits.partitions_max}."
+        )
 
     def new_topic_id(self) -> bytes:
         while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import deque
 from typing import TYPE_CHECKING
 
 from skidway.limits import Limits
@@ -24,6 +25,8 @@ SWEEP_MS_MAX = 5_000
 SWEEPS_PER_TIMEOUT = 8
 REPORTS_PER_SECOND = 5
 ABORT_TIMEOUT_S = 1.0
+LINE_MS_MAX = 10
+"""So long a turn goes on with connections that have had theirs."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -72,6 +75,7 @@ class Listener:
         """Replies of all clients that their sockets have not taken yet."""
         self._per_ip: dict[str, int] = {}
         self._ready: list[Client] = []
+        self._line: deque[Client] = deque()
         self._waking = False
         self._sweeper: asyncio.TimerHandle | None = None
         self._server: asyncio.AbstractServer | None = None
@@ -154,6 +158,18 @@ class Listener:
         ready, self._ready = self._ready, []
         for client in ready:
             client.send_ready()
+        # Last, and not all at once: whoever asks little is served before those who ask for more than their turn.
+        until_ms = self.clock.monotonic_ms() + LINE_MS_MAX
+        while self._line:
+            self._line.popleft().take_turn()
+            if self.clock.monotonic_ms() >= until_ms:
+                break
+        if self._line:
+            self.turn.schedule()
+
+    def stand_in_line(self, client: Client) -> None:
+        self._line.append(client)
+        self.turn.schedule()
 
     def wake_memory(self) -> None:
         if not self._waking:

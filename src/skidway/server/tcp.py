@@ -42,6 +42,7 @@ class Client(asyncio.BufferedProtocol):
         "_end",
         "_handling",
         "_holding",
+        "_in_line",
         "_listener",
         "_memory",
         "_ready",
@@ -78,6 +79,7 @@ class Client(asyncio.BufferedProtocol):
         self._waits = 0
         self._handling = False
         self._ready = False
+        self._in_line = False  # for another turn
         self._counted_bytes = 0  # of its queued replies, in the listener's sum
 
     # The loop's side.
@@ -165,9 +167,21 @@ class Client(asyncio.BufferedProtocol):
             self.abort("a bug")
             return
         self._send_outbox()
-        if self._waits & WAITS_FOR_NODE:
+        if self._waits & WAITS_FOR_NODE and not self._in_line:
             self._take_up_again()
         self._close_if_answered()
+
+    def take_turn(self) -> None:
+        """Go on with the requests that were left so that others had their turn."""
+        self._in_line = False
+        if self.connection is None or self.sender is None:
+            return
+        if self.sender.is_broken():
+            # A socket that is not read does not tell that its peer is gone.
+            self.abort("reset by the peer")
+        elif self._waits & WAITS_FOR_NODE:
+            self._take_up_again()
+            self._close_if_answered()
 
     # The listener's side.
 
@@ -238,8 +252,9 @@ class Client(asyncio.BufferedProtocol):
                 self._drop_tail()
         else:
             self._keep_tail(view, start + handled, end, began=handled > 0 or not self.partial_since_ms)
-            if connection.yielded:
-                self.on_ready()
+            if connection.yielded and not self._in_line:
+                self._in_line = True
+                self._listener.stand_in_line(self)
         self._listener.turn.check_deadline()
 
     def _send_outbox(self) -> None:
