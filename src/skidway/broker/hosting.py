@@ -106,9 +106,10 @@ class Hosting:
         self.started = True
         for (name, index), topic_id in list(self.logs.found.items()):
             topic = self.image.topics.get(name)
-            if self.logs.is_unborn(name, index):
+            unborn = self.logs.is_unborn(name, index)
+            if unborn and self.logs.is_empty(name, index):
                 self.logs.discard(name, index, wall_ms)
-            elif topic is None or index >= len(topic.partitions) or topic_id not in (None, topic.id):
+            elif unborn or topic is None or index >= len(topic.partitions) or topic_id not in (None, topic.id):
                 kept = self.logs.set_aside(name, index)
                 self.on_trouble(f"{name}-{index}: no topic knows this log; kept as {kept}, not deleted")
         for topic in self.image.topics.values():

@@ -254,6 +254,13 @@ class Logs:
         names = self.disk.list(directory_name(topic, partition))
         return not any(snapshot_offset(name) is not None for name in names)
 
+    def is_empty(self, topic: str, partition: int) -> bool:
+        """Whether a found partition holds no record."""
+        directory = directory_name(topic, partition)
+        return not any(
+            name.endswith(".log") and self.disk.size(f"{directory}/{name}") for name in self.disk.list(directory)
+        )
+
     def set_aside(self, topic: str, partition: int) -> str:
         """Take a partition out that was found on disk and that no topic knows, but keep its data; returns its name."""
         del self.found[topic, partition]

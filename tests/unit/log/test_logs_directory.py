@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from skidway.errors import StorageError
 from skidway.log.checkpoints import CorruptCheckpoint, read_epochs, read_offsets, write_epochs, write_offsets
 from skidway.log.log import Log
 from skidway.log.logs import Logs, parse_directory_name, parse_partition_metadata, partition_metadata
@@ -192,11 +193,13 @@ def test_a_save_under_way_does_not_bring_old_offsets_back() -> None:
     ticket = logs.begin_save(0)
     assert ticket is not None
     logs.delete("orders", 0, 0)
+    with pytest.raises(StorageError, match="still being saved"):
+        logs.create("orders", 0, OTHER_ID, SETTINGS, 0)
+    ticket.run()
+    logs.finish_save(ticket)
     log = logs.create("orders", 0, OTHER_ID, SETTINGS, 0)
     append(log, 9)
     sync(log)
-    ticket.run()
-    logs.finish_save(ticket)
     disk.crash(random.Random(3))
     log = Logs.open(disk).load("orders", 0, SETTINGS, 0)
     assert (log.start_offset, log.end_offset) == (0, 9)
