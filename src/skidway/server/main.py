@@ -6,6 +6,7 @@ A second signal ends the process at once; the logs are then recovered at the nex
 
 import asyncio
 import dataclasses
+import gc
 import logging
 import os
 import signal
@@ -32,6 +33,7 @@ log = logging.getLogger("skidway.server")
 
 SYNC_TIMEOUT_S = 30.0
 CLOSING_THREADS = 32
+GARBAGE_THRESHOLD = 20_000
 MAINTENANCE_MS_MAX = 60_000
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -113,6 +115,10 @@ class Broker:
         turn = Turn(loop, node, clock, sync_threads=settings.sync_threads)
         listener = Listener(loop, node, turn, clock, settings.limits, hangup=self._hangup)
         turn.settle()
+        # What is there now stays: the collector need not look at it again, which would stop the loop for milliseconds.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
         await listener.start(bound)
         self._maintain(loop, node, turn)
         self._tell_ready(Address(address.host, port))
