@@ -92,6 +92,8 @@ class Call:
 
     def reply(self, response: Any) -> None:
         assert self.parts is None, "a call is answered once"
+        # It leads back here through whatever waited: thousands of such rings a second would be work for the collector.
+        self.on_gone = None
         if self.connection.gone:
             return
         try:

@@ -33,7 +33,6 @@ log = logging.getLogger("skidway.server")
 
 SYNC_TIMEOUT_S = 30.0
 CLOSING_THREADS = 32
-GARBAGE_THRESHOLD = 20_000
 MAINTENANCE_MS_MAX = 60_000
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -118,7 +117,6 @@ class Broker:
         # What is there now stays: the collector need not look at it again, which would stop the loop for milliseconds.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
         await listener.start(bound)
         self._maintain(loop, node, turn)
         self._tell_ready(Address(address.host, port))
