@@ -267,7 +267,7 @@ class GroupCoordinator:
                     if group_id in self.groups:
                         self._wakeups.at(group_id, self.groups[group_id].deadline_ms)
             case _:
-                raise AssertionError(note)
+                self._consumer_protocol().note(note)
 
 
 class _RetentionChecked:

@@ -106,7 +106,13 @@ class GroupKind(Protocol):
         """Once after loading: the loaded members get a session each."""
         ...
 
-    def apply(self, record: GroupRecord) -> None: ...
+    def apply(self, record: GroupRecord) -> None:
+        """Records other than offsets and classic groups."""
+        ...
+
+    def note(self, note: Any) -> None:
+        """Notes other than those below."""
+        ...
 
 
 @dataclass(slots=True)

@@ -30,6 +30,8 @@ from skidway.wire.schema.consumer_protocol import ConsumerProtocolSubscription
 from skidway.wire.schema.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+REBALANCE_TIMEOUT_MS_MIN = 100
+"""A client may ask for none at all; a phase that ends as it begins would keep the coordinator busy for nothing."""
 
 
 class State(StrEnum):
@@ -53,9 +55,6 @@ class Member:
 
     def metadata(self, protocol: str | None) -> Buffer:
         return next(metadata for name, metadata in self.protocols if name == protocol)
-
-    def supports(self, protocol: str) -> bool:
-        return any(name == protocol for name, _ in self.protocols)
 
 
 @dataclass(slots=True)
@@ -87,6 +86,11 @@ class ClassicGroup:
     state_since_ms: int = -1
     """Wall time; -1 in records of old brokers."""
     members: dict[str, Member] = field(default_factory=dict)
+    """Changed only by `put` and `remove`."""
+    instances: dict[str, str] = field(default_factory=dict)
+    """Static members: instance id to member id."""
+    supporters: dict[str, int] = field(default_factory=dict)
+    """How many members support each protocol."""
     topics: frozenset[str] | None = None
     """What the members subscribe to; None where that cannot be known."""
 
@@ -132,6 +136,8 @@ class ClassicGroup:
         return replace(
             self,
             members=self.members.copy(),
+            instances=self.instances.copy(),
+            supporters=self.supporters.copy(),
             joins=self.joins.copy(),
             syncs=self.syncs.copy(),
             invited=self.invited.copy(),
@@ -146,12 +152,10 @@ class ClassicGroup:
 
     # Members.
 
-    def static_member_id(self, instance_id: str) -> str | None:
-        return next((each.member_id for each in self.members.values() if each.instance_id == instance_id), None)
-
     @property
     def rebalance_timeout_ms(self) -> int:
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        asked = (member.rebalance_timeout_ms for member in self.members.values())
+        return max(REBALANCE_TIMEOUT_MS_MIN, max(asked, default=0))
 
     @property
     def everyone_joined(self) -> bool:
@@ -163,23 +167,40 @@ class ClassicGroup:
             return bool(protocol_type) and any(True for _ in names)
         if protocol_type != self.protocol_type:
             return False
-        members = self.members.values()
-        return any(all(member.supports(name) for member in members) for name in names)
+        return any(self.supporters.get(name, 0) == len(self.members) for name in names)
 
     def elected_protocol(self) -> str:
         """Each member votes for the first it likes of those that all support."""
         votes: dict[str, int] = {}
-        members = list(self.members.values())
-        candidates = {name for name, _ in members[0].protocols}
-        for member in members[1:]:
-            candidates &= {name for name, _ in member.protocols}
-        for member in members:
-            choice = next(name for name, _ in member.protocols if name in candidates)
+        everyone = len(self.members)
+        for member in self.members.values():
+            choice = next(name for name, _ in member.protocols if self.supporters[name] == everyone)
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=lambda name: votes[name])
 
+    def put(self, member: Member) -> None:
+        """A new member, or another state of one that is here."""
+        self._discount(member.member_id)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = member.member_id
+        for name in {name for name, _ in member.protocols}:
+            self.supporters[name] = self.supporters.get(name, 0) + 1
+
+    def _discount(self, member_id: str) -> None:
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        if member.instance_id is not None:
+            self.instances.pop(member.instance_id, None)
+        for name in {name for name, _ in member.protocols}:
+            self.supporters[name] -= 1
+            if not self.supporters[name]:
+                del self.supporters[name]
+
     def remove(self, member_id: str) -> None:
         """Its parked calls are the caller's to answer."""
+        self._discount(member_id)
         self.members.pop(member_id, None)
         self.sessions.pop(member_id, None)
         self.newcomers.discard(member_id)
@@ -191,7 +212,7 @@ class ClassicGroup:
 
     def check_member(self, member_id: str, instance_id: str | None) -> None:
         if instance_id is not None:
-            current = self.static_member_id(instance_id)
+            current = self.instances.get(instance_id)
             if current is None:
                 raise UnknownMemberId()
             if current != member_id:
@@ -285,28 +306,28 @@ class ClassicGroup:
 
     @classmethod
     def from_record(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
-        members = {}
-        for each in value.members:
-            members[each.member_id] = Member(
-                each.member_id,
-                each.group_instance_id,
-                each.client_id,
-                each.client_host,
-                each.session_timeout if each.rebalance_timeout == -1 else each.rebalance_timeout,
-                each.session_timeout,
-                [(value.protocol or "", each.subscription)],
-                each.assignment,
-            )
         group = cls(
             group_id,
-            State.STABLE if members else State.EMPTY,
+            State.STABLE if value.members else State.EMPTY,
             value.generation,
             value.protocol_type,
             value.protocol,
             value.leader,
             value.current_state_timestamp,
-            members,
         )
+        for each in value.members:
+            group.put(
+                Member(
+                    each.member_id,
+                    each.group_instance_id,
+                    each.client_id,
+                    each.client_host,
+                    each.session_timeout if each.rebalance_timeout == -1 else each.rebalance_timeout,
+                    each.session_timeout,
+                    [(value.protocol or "", bytes(each.subscription))],
+                    bytes(each.assignment),
+                )
+            )
         group.topics = group.subscribed_topics()
         return group
 

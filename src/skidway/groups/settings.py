@@ -20,6 +20,8 @@ class GroupSettings:
     """group.max.size"""
     new_member_join_timeout_ms: int = 5 * MINUTE_MS
     """How long a join of a new member may wait. Not a setting: its client cannot heartbeat before it is answered."""
+    invited_max: int = 10_000
+    """Ids given out in one group to members that have not come back yet. Not a setting: a bound."""
 
     # Offsets.
     retention_ms: int = 10_080 * MINUTE_MS
