@@ -9,7 +9,7 @@
     forget TOPIC:PARTITION ...           delete offsets
     delete, describe, list [STATE ...] [type=T]
     gone TOPIC ...                       the topics were deleted
-    wait MS                              time passes, ticks included
+    wait MS [NAME ...]                   time passes, ticks included; the named send heartbeats meanwhile
     restart                              a new machine from the log; who waits is told
     refuse                               the next append fails
 
@@ -52,6 +52,7 @@ from skidway.wire.schema.consumer_protocol import ConsumerProtocolSubscription
 from skidway.wire.schema.group_records import GroupMetadataKey, OffsetCommitKey
 
 WALL_AT_START_MS = 1_000_000
+HEARTBEAT_EVERY_MS = 3_000
 
 
 class Counting:
@@ -284,7 +285,16 @@ class Transcript:
         self.submit("gone", MetadataChanged(words))
 
     def do_wait(self, words: list[str], options: dict[str, str]) -> None:
-        self.world.pass_time(int(words[0]))
+        left_ms = int(words[0])
+        while left_ms > 0:
+            step_ms = min(left_ms, HEARTBEAT_EVERY_MS if words[1:] else left_ms)
+            self.world.pass_time(step_ms)
+            left_ms -= step_ms
+            for name in words[1:]:
+                told = self.told
+                self.told = []
+                self.do_beat([name], options)
+                self.told = told
 
     def do_refuse(self, words: list[str], options: dict[str, str]) -> None:
         self.world.refusing = True

@@ -148,27 +148,33 @@ class History:
     def step(self) -> None:
         client = self.random.choice(self.clients)
         roll = self.random.random()
-        if roll < 0.25:
-            self.pass_time(self.random.choice([1, 200, 3_000]))
-        elif roll < 0.27:
+        if roll < 0.15:
+            self.pass_time(self.random.choice([1, 200, 200, 3_000]))
+        elif roll < 0.16:
             self.lose()
-        elif roll < 0.29:
+        elif roll < 0.18:
             self.commit()
         elif client.waiting:
             pass
-        elif roll < 0.36 and client.member_id:
+        elif roll < 0.20 and client.member_id:
             self.leave(client)
-        elif roll < 0.38:
+        elif roll < 0.22:
             client.member_id, client.generation, client.partitions = "", -1, set()
-        elif roll < 0.40:
+        elif roll < 0.23:
             self.submit(DeleteGroup(client.group_id), lambda reply: self.deleted(client.group_id, reply))
-        elif roll < 0.55 or not client.member_id or client.generation < 0:
-            self.join(client)
-        elif roll < 0.75:
-            self.sync(client)
-        elif roll < 0.88:
-            self.beat(client)
+        elif roll < 0.27:
+            self.random.choice([self.join, self.sync, self.beat, self.commit_offset])(client)
         else:
+            self.go_on(client)
+
+    def go_on(self, client: Client) -> None:
+        """What a good client does next."""
+        if not client.member_id or client.generation < 0:
+            self.join(client)
+        elif not client.partitions:
+            self.sync(client)
+        else:
+            self.beat(client)
             self.commit_offset(client)
 
     def pass_time(self, wait_ms: int) -> None:
@@ -244,7 +250,8 @@ class History:
 
     def beat(self, client: Client) -> None:
         operation = Heartbeat(client.group_id, client.member_id, client.instance_id, client.generation)
-        self.submit(operation, lambda reply: self.failed(client, reply))
+        if not client.waiting:
+            self.submit(operation, lambda reply: self.failed(client, reply))
 
     def leave(self, client: Client) -> None:
         operation = LeaveGroup(client.group_id, [Leaving(client.member_id, client.instance_id)])
