@@ -9,6 +9,7 @@
     forget TOPIC:PARTITION ...           delete offsets
     delete, describe, list [STATE ...] [type=T]
     gone TOPIC ...                       the topics were deleted
+    renew TOPIC ...                      they were deleted and made again, and nobody said so
     wait MS [NAME ...]                   time passes, ticks included; the named send heartbeats meanwhile
     restart                              a new machine from the log; who waits is told
     refuse                               the next append fails
@@ -76,6 +77,7 @@ class World:
         self.now_ms = 0
         self.settings = settings
         self.random = Counting()
+        self.topics = SomeTopics()
         self.log = bytearray()
         self.end_offset = self.committed_offset = 0
         self.held_back = False
@@ -84,7 +86,7 @@ class World:
         self.host: Replicated[GroupCoordinator, GroupRecord] = Replicated(self.new_machine, self)
 
     def new_machine(self) -> GroupCoordinator:
-        return GroupCoordinator(self.settings, NoTopics(), self.random, self)
+        return GroupCoordinator(self.settings, self.topics, self.random, self)
 
     def wall_ms(self) -> int:
         return WALL_AT_START_MS + self.now_ms
@@ -122,17 +124,22 @@ class World:
         self.now_ms = end_ms
 
 
-class NoTopics:
+class SomeTopics:
+    """Every topic exists; `renewed` ones were deleted and made again."""
+
     epoch = 0
 
+    def __init__(self) -> None:
+        self.renewed: set[str] = set()
+
     def partition_count(self, name: str) -> int | None:
-        return None
+        return 10
 
     def id_of(self, name: str) -> bytes | None:
-        return None
+        return (name + "2" if name in self.renewed else name).encode().rjust(16, b"-")
 
     def name_of(self, topic_id: bytes) -> str | None:
-        return None
+        return topic_id.lstrip(b"-").decode().rstrip("2")
 
     def names(self) -> list[str]:
         return []
@@ -283,6 +290,9 @@ class Transcript:
 
     def do_gone(self, words: list[str], options: dict[str, str]) -> None:
         self.submit("gone", MetadataChanged(words))
+
+    def do_renew(self, words: list[str], options: dict[str, str]) -> None:
+        self.world.topics.renewed.update(words)
 
     def do_wait(self, words: list[str], options: dict[str, str]) -> None:
         left_ms = int(words[0])

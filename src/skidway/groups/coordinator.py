@@ -64,6 +64,7 @@ class GroupCoordinator:
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self._settings = settings
+        self._topics = topics
         self._clock = clock
         context = Context(settings, topics, random, clock, self.groups, self.offsets)
         self._classic = Classic(context)
@@ -135,7 +136,9 @@ class GroupCoordinator:
         elif operation.generation >= 0:
             raise GroupIdNotFound() if operation.version >= 9 else IllegalGeneration()
         wall_ms = self._clock.wall_ms()
-        records, codes = offset_records.commit_records(operation, self._settings.offset_metadata_bytes_max, wall_ms)
+        records, codes = offset_records.commit_records(
+            operation, self._settings.offset_metadata_bytes_max, wall_ms, self._topics.id_of
+        )
         notes = self._classic.renewed_by_commit(group, operation.member_id, now_ms)
         return Decision(records, codes, notes)
 
@@ -143,7 +146,7 @@ class GroupCoordinator:
         group = self.groups.get(operation.group_id)
         if group is not None:
             group.check_fetch(operation.member_id, operation.member_epoch)
-        return Decision([], self.offsets.fetch(operation))
+        return Decision([], self.offsets.fetch(operation, self._topics.id_of))
 
     def _delete_offsets(self, operation: DeleteOffsets) -> GroupDecision:
         if not operation.group_id:

@@ -48,8 +48,7 @@ _KINDS: dict[int, tuple[type[Message], type[Message]]] = {
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
 }
 _KEY_VERSIONS: dict[type[Message], int] = {key: version for version, (key, _) in _KINDS.items()}
-# Flexible versions of these two exist and no release writes them.
-_VALUE_VERSIONS: dict[type[Message], int] = {GroupMetadataValue: 3, OffsetCommitValue: 3}
+_VALUE_VERSIONS: dict[type[Message], int] = {GroupMetadataValue: 3, OffsetCommitValue: 4}
 _OFFSET_VERSION_WITH_EXPIRY = 1
 
 # Said once: the cache in front of `codec` hides its type.

@@ -52,6 +52,22 @@ class Checked(GroupCoordinator):
         return repr((self.groups, self.offsets, self.deadline_ms))
 
 
+class OneTopic:
+    epoch = 0
+
+    def partition_count(self, name: str) -> int | None:
+        return len(PARTITIONS)
+
+    def id_of(self, name: str) -> bytes | None:
+        return b"topic".rjust(16)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return "t"
+
+    def names(self) -> list[str]:
+        return ["t"]
+
+
 @dataclass
 class Client:
     name: str
@@ -90,7 +106,7 @@ class History:
     # What the host needs.
 
     def new_machine(self) -> Checked:
-        return Checked(self.settings, None, self.random, self)  # type: ignore[arg-type]
+        return Checked(self.settings, OneTopic(), self.random, self)
 
     def wall_ms(self) -> int:
         return 10**12 + self.now_ms
