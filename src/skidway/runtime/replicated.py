@@ -2,19 +2,26 @@
 
 A machine decides without changing anything, and changes only by applying records:
 
-    decide(operation, now_ms) -> Decision(records, reply)
+    decide(operation, now_ms) -> Decision(records, reply, notes, answers)
     apply(record) -> None
+    note(note) -> None
 
 Records of one decision are appended as one unit and applied at once, so the next decision sees them. The reply waits
 until the store has committed them; a decision without records may have seen uncommitted state and waits as well.
 Just before a reply, its records are handed to `publish`: what the rest of the node may act on. When an append fails
 the state is thrown away and rebuilt from the store: slower than undoing, but there is no undo to get wrong.
+
+Some machines also know things that are not worth a record: who waits, who was heard of when. Notes are how a
+decision changes those; they are noted after the records are applied and are gone after a reload. A decision may leave
+its call unanswered for now (the reply is PARKED); a later decision answers it by naming the operation. A reload
+forgets what the machine knew of parked calls, so all of them are answered with the error.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from skidway.errors import ProtocolError, StorageError
 
@@ -29,10 +36,22 @@ class Operation(Generic[Reply]):
     __slots__ = ()
 
 
+class Parking(Enum):
+    PARKED = "parked"
+
+
+PARKED = Parking.PARKED
+"""The reply of a decision whose caller has to wait for another decision."""
+
+
 @dataclass(slots=True)
 class Decision(Generic[Record, Reply]):
     records: list[Record]
     reply: Reply
+    notes: list[Any] = field(default_factory=list)
+    """Changes of what the machine knows beside its records, in order."""
+    answers: list[tuple[Operation[Any], Any]] = field(default_factory=list)
+    """For calls parked by earlier decisions, or by this one: the operation as it was submitted, and the reply."""
 
 
 class Machine(Protocol[Record]):
@@ -42,6 +61,13 @@ class Machine(Protocol[Record]):
 
     def apply(self, record: Record) -> None:
         """The only mutator. Never fails, never looks at the time."""
+        ...
+
+
+@runtime_checkable
+class TakesNotes(Protocol):
+    def note(self, note: Any) -> None:
+        """Changes what no record says. Never fails, never looks at the time."""
         ...
 
 
@@ -65,8 +91,7 @@ class Store(Protocol[StoredRecord]):
 class _Parked(Generic[Record]):
     end_offset: int
     records: Sequence[Record]
-    reply: Any
-    respond: Callable[[Any], None] = field(repr=False)
+    replies: list[tuple[Callable[[Any], None], Any]] = field(repr=False)
 
 
 AnyMachine = TypeVar("AnyMachine", bound=Machine[Any])
@@ -83,9 +108,10 @@ class Replicated(Generic[AnyMachine, Record]):
         self._store = store
         self._publish = publish
         self._parked: deque[_Parked[Record]] = deque()
+        self._held: dict[int, tuple[Operation[Any], Callable[[Any], None]]] = {}
         self._unreadable: StorageError | None = None
         loaded = self._load()
-        self._parked.append(_Parked(self._end_offset, loaded, None, lambda reply: None))
+        self._parked.append(_Parked(self._end_offset, loaded, []))
         self.on_committed(store.committed_offset)
 
     @property
@@ -96,6 +122,11 @@ class Replicated(Generic[AnyMachine, Record]):
     @property
     def parked_count(self) -> int:
         return len(self._parked)
+
+    @property
+    def held_count(self) -> int:
+        """Calls that wait for another call, not for a commit."""
+        return len(self._held)
 
     def submit(
         self, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
@@ -113,12 +144,34 @@ class Replicated(Generic[AnyMachine, Record]):
                 self._end_offset = self._store.append(decision.records, now_ms)
             except StorageError as error:
                 respond(error)
-                self._reload()
+                self._reload(error)
                 return
             for record in decision.records:
                 self._machine.apply(record)
-        self._parked.append(_Parked(self._end_offset, decision.records, decision.reply, respond))
+        if decision.notes:
+            self._take_notes(decision.notes)
+        replies = self._replies(operation, decision, respond)
+        self._parked.append(_Parked(self._end_offset, decision.records, replies))
         self.on_committed(self._store.committed_offset)
+
+    def _take_notes(self, notes: Sequence[Any]) -> None:
+        machine = self._machine
+        assert isinstance(machine, TakesNotes), machine
+        for note in notes:
+            machine.note(note)
+
+    def _replies(
+        self, operation: Operation[Any], decision: Decision[Record, Any], respond: Callable[[Any], None]
+    ) -> list[tuple[Callable[[Any], None], Any]]:
+        replies: list[tuple[Callable[[Any], None], Any]] = []
+        if decision.reply is PARKED:
+            self._held[id(operation)] = (operation, respond)
+        else:
+            replies.append((respond, decision.reply))
+        for answered, reply in decision.answers:
+            _, respond_then = self._held.pop(id(answered))
+            replies.append((respond_then, reply))
+        return replies
 
     def on_committed(self, offset: int) -> None:
         """The store has committed everything below `offset`."""
@@ -127,15 +180,15 @@ class Replicated(Generic[AnyMachine, Record]):
             entry = parked.popleft()
             if entry.records:
                 self._publish(entry.records)
-            entry.respond(entry.reply)
+            for respond, reply in entry.replies:
+                respond(reply)
 
     def on_lost(self, error: ProtocolError) -> None:
         """Leadership or the disk is gone: what waits will not be committed by us. The fate of its records is
         unknown until the store is read again, so whoever follows `publish` has to start over as well."""
         parked, self._parked = self._parked, deque()
-        self._reload()
-        for entry in parked:
-            entry.respond(error)
+        self._reload(error)
+        _tell(parked, error)
 
     def _load(self) -> list[Record]:
         self._machine = self._new_machine()
@@ -146,7 +199,8 @@ class Replicated(Generic[AnyMachine, Record]):
         self._end_offset = self._store.end_offset
         return records
 
-    def _reload(self) -> None:
+    def _reload(self, cause: ProtocolError) -> None:
+        held, self._held = self._held, {}
         try:
             self._load()
         except StorageError as error:
@@ -157,5 +211,12 @@ class Replicated(Generic[AnyMachine, Record]):
             # What was appended before the failure is still in the log: its replies go on waiting.
             lost = [entry for entry in self._parked if entry.end_offset > self._end_offset]
             self._parked = deque(entry for entry in self._parked if entry.end_offset <= self._end_offset)
-        for entry in lost:
-            entry.respond(self._unreadable or StorageError("The records of this change were lost."))
+        _tell(lost, self._unreadable or StorageError("The records of this change were lost."))
+        for _, respond in held.values():
+            respond(cause)
+
+
+def _tell(entries: Iterable[_Parked[Any]], error: ProtocolError) -> None:
+    for entry in entries:
+        for respond, _ in entry.replies:
+            respond(error)
