@@ -12,6 +12,8 @@ import heapq
 import threading
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
 
 from skidway.client.partitioners import partition_of_key
 
@@ -107,7 +109,8 @@ class HotKeyPartitioner:
     """For any number of threads.
 
     confluent-kafka:  producer.produce(topic, value, key=key, partition=partitioner.choose(key, partition_count))
-    kafka-python:     KafkaProducer(partitioner=partitioner)
+    kafka-python 3:   KafkaProducer(partitioner=partitioner.for_kafka_python())
+    kafka-python 2:   KafkaProducer(partitioner=partitioner)
     One object per topic: rates and the turn are not kept apart by topic.
     """
 
@@ -136,7 +139,7 @@ class HotKeyPartitioner:
     def __call__(
         self, key: bytes | str | None, all_partitions: Sequence[int], available: Sequence[int] | None = None
     ) -> int:
-        """As kafka-python calls it: all partitions in order, and those that have a leader."""
+        """As kafka-python 2 calls it: all partitions in order, and those that have a leader."""
         if not all_partitions:
             raise ValueError("a topic without partitions")
         with self._lock:
@@ -147,6 +150,18 @@ class HotKeyPartitioner:
                 self.spread += 1
                 return self._next(available or all_partitions)
         return all_partitions[partition_of_key(raw, len(all_partitions))]
+
+    def for_kafka_python(self) -> "HotKeyPartitioner":
+        """This object, made known to kafka-python 3 as one of its partitioners."""
+        import_module("kafka.partitioner").Partitioner.register(type(self))
+        return self
+
+    def partition(
+        self, topic: str, key: object, serialized_key: bytes | None, value: object, serialized: object, cluster: Any
+    ) -> int:
+        """As kafka-python 3 calls it."""
+        there = sorted(cluster.partitions_for_topic(topic) or ())
+        return self(serialized_key, there, sorted(cluster.available_partitions_for_topic(topic) or ()))
 
     def hot_keys(self) -> list[tuple[bytes, float]]:
         """Keys above the threshold now, with their rates, hottest first."""
