@@ -316,8 +316,10 @@ class DeadLetters:
 
     def _forget(self, places: list[Place]) -> None:
         for place in places:
-            self._held.pop(place, None)
             self._done.pop(place, None)
+            if self._held.pop(place, None) is not None:
+                # librdkafka keeps a partition paused while it is away: it would come back and stand still.
+                self.consumer.resume([self._kafka.TopicPartition(*place)])
 
 
 def _consumer_config(config: Mapping[str, Any]) -> dict[str, Any]:

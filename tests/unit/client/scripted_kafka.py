@@ -131,10 +131,10 @@ class Consumer:
         self.world.step(lambda: self.world.committed.update({one.partition: one.offset for one in offsets}))
 
     def rebalance(self, *, lost: bool) -> None:
-        """Everything is taken and given back: reading goes on at what is committed."""
+        """Everything is taken and given back: reading goes on at what is committed. Like librdkafka, it does not
+        resume what was paused."""
         partitions = [TopicPartition(self.topic, partition) for partition in self.world.log]
         (self.on_lost if lost else self.on_revoke)(self, partitions)
-        self.paused.clear()
         self.positions = {partition: self.world.committed.get(partition, 0) for partition in self.world.log}
 
     def close(self) -> None:
