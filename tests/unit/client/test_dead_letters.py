@@ -19,7 +19,7 @@ from skidway.client.dead_letters import Backoff, DeadLetterRefused, DeadLetters,
 from skidway.client.groups import Groups
 
 QUICK = Backoff(first_ms=20, max_ms=100)
-PATIENCE_S = 60
+PATIENCE_S = 90
 
 
 @pytest.fixture
@@ -201,6 +201,7 @@ def test_another_member_joins_while_messages_wait(
                     first.step(0.02)
                     second.step(0.02)
             assert second.processed > 0
+    assert committed(cluster, topic) == {0: 21, 1: 21}
     assert set(seen) == {(partition, offset) for partition in (0, 1) for offset in range(21)}
     reports = [read_report(letter.headers) for letter in records(cluster, f"{topic}-dlq")]
     assert {(report.partition, report.offset) for report in reports if report} == {(0, 10), (1, 10)}
