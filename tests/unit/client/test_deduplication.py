@@ -22,8 +22,6 @@ from skidway.client.redis_marks import RedisMarks
 from skidway.client.sql_marks import TABLE, NotBetweenTransactions, PostgresMarks, SqliteMarks
 
 MakeMarks = Callable[[], Any]
-# Servers are shared by these tests: one worker starts one of each.
-pytestmark = pytest.mark.xdist_group("databases")
 
 
 @pytest.fixture(scope="module")
