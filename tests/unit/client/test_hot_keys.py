@@ -40,6 +40,13 @@ def test_frequent_keys_keep_what_space_saving_promises(events: list[bytes], room
             assert key in set(counted.keys())
 
 
+def test_a_key_that_was_hot_once_does_not_keep_out_the_one_that_is_hot_now() -> None:
+    counted = FrequentKeys(2)
+    for event in [b"x"] * 5 + [b"a", b"a", b"b"] * 20:
+        counted.add(event)
+    assert b"a" in set(counted.keys())
+
+
 def test_without_evictions_counts_are_exact() -> None:
     counted = FrequentKeys(3)
     assert [counted.add(key) for key in (b"a", b"b", b"a", b"c", b"a")] == [1, 1, 2, 1, 3]
