@@ -37,13 +37,9 @@ def topic(cluster: Cluster, name: str) -> str:
 
 def config(bootstrap: str, topic: str, **more: Any) -> dict[str, Any]:
     named = {key.replace("_", "."): value for key, value in more.items()}
-    return {
-        "bootstrap.servers": bootstrap,
-        "group.id": f"g-{topic}",
-        "session.timeout.ms": 6000,
-        "heartbeat.interval.ms": 300,
-        **named,
-    }
+    # With the consumer protocol these are the broker's to say.
+    timing = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300} if "group.protocol" not in named else {}
+    return {"bootstrap.servers": bootstrap, "group.id": f"g-{topic}", **timing, **named}
 
 
 def produce(bootstrap: str, topic: str, partition: int, *values: str) -> None:
@@ -72,7 +68,10 @@ def refuse_bad(message: Any) -> None:
         raise ValueError("cannot read it")
 
 
-def test_bad_messages_end_in_the_dead_letter_topic(cluster: Cluster, group_bootstrap: str, topic: str) -> None:
+@pytest.mark.parametrize("protocol", [{}, {"group_protocol": "consumer"}], ids=["classic", "consumer"])
+def test_bad_messages_end_in_the_dead_letter_topic(
+    cluster: Cluster, group_bootstrap: str, topic: str, protocol: dict[str, str]
+) -> None:
     produce(group_bootstrap, topic, 0, "a", "bad-1", "b")
     produce(group_bootstrap, topic, 1, "bad-2", "c")
     ended: list[tuple[bytes, Ended]] = []
@@ -83,7 +82,7 @@ def test_bad_messages_end_in_the_dead_letter_topic(cluster: Cluster, group_boots
         refuse_bad(message)
 
     with DeadLetters(
-        config(group_bootstrap, topic),
+        config(group_bootstrap, topic, **protocol),
         [topic],
         process,
         attempts=3,
