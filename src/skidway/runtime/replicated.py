@@ -75,7 +75,7 @@ class Store(Protocol[StoredRecord]):
     """The log the records live in."""
 
     def append(self, records: Sequence[StoredRecord], now_ms: int) -> int:
-        """All or nothing; returns the new end offset. Raises StorageError."""
+        """All or nothing; returns the new end offset. Raises StorageError, or what is wrong with the records."""
         ...
 
     def read_all(self) -> Iterable[StoredRecord]: ...
@@ -102,7 +102,7 @@ class Replicated(Generic[AnyMachine, Record]):
         self,
         new_machine: Callable[[], AnyMachine],
         store: Store[Record],
-        publish: Callable[[Sequence[Record]], None] = lambda records: None,
+        publish: Callable[[Sequence[Record]], None] | None = None,
     ) -> None:
         self._new_machine = new_machine
         self._store = store
@@ -146,6 +146,10 @@ class Replicated(Generic[AnyMachine, Record]):
                 respond(error)
                 self._reload(error)
                 return
+            except ProtocolError as refusal:
+                # Nothing was written and nothing is wrong with the store: these records are too large for it.
+                respond(refusal)
+                return
             for record in decision.records:
                 self._machine.apply(record)
         if decision.notes:
@@ -178,7 +182,7 @@ class Replicated(Generic[AnyMachine, Record]):
         parked = self._parked
         while parked and parked[0].end_offset <= offset:
             entry = parked.popleft()
-            if entry.records:
+            if entry.records and self._publish is not None:
                 self._publish(entry.records)
             for respond, reply in entry.replies:
                 respond(reply)
@@ -195,7 +199,8 @@ class Replicated(Generic[AnyMachine, Record]):
         records: list[Record] = []
         for record in self._store.read_all():
             self._machine.apply(record)
-            records.append(record)
+            if self._publish is not None:
+                records.append(record)
         self._end_offset = self._store.end_offset
         return records
 
