@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar
 
 from skidway.errors import ProtocolError, StorageError
 
@@ -55,19 +55,15 @@ class Decision(Generic[Record, Reply]):
 
 
 class Machine(Protocol[Record]):
+    """One whose decisions have notes also has `note(note)`: it changes what no record says, never fails and never
+    looks at the time."""
+
     def decide(self, operation: Operation[Any], now_ms: int) -> Decision[Record, Any]:
         """Changes nothing. Raises ProtocolError when the operation is refused as a whole."""
         ...
 
     def apply(self, record: Record) -> None:
         """The only mutator. Never fails, never looks at the time."""
-        ...
-
-
-@runtime_checkable
-class TakesNotes(Protocol):
-    def note(self, note: Any) -> None:
-        """Changes what no record says. Never fails, never looks at the time."""
         ...
 
 
@@ -152,17 +148,11 @@ class Replicated(Generic[AnyMachine, Record]):
                 return
             for record in decision.records:
                 self._machine.apply(record)
-        if decision.notes:
-            self._take_notes(decision.notes)
+        for note in decision.notes:
+            self._note(note)
         replies = self._replies(operation, decision, respond)
         self._parked.append(_Parked(self._end_offset, decision.records, replies))
         self.on_committed(self._store.committed_offset)
-
-    def _take_notes(self, notes: Sequence[Any]) -> None:
-        machine = self._machine
-        assert isinstance(machine, TakesNotes), machine
-        for note in notes:
-            machine.note(note)
 
     def _replies(
         self, operation: Operation[Any], decision: Decision[Record, Any], respond: Callable[[Any], None]
@@ -196,6 +186,7 @@ class Replicated(Generic[AnyMachine, Record]):
 
     def _load(self) -> list[Record]:
         self._machine = self._new_machine()
+        self._note: Callable[[Any], None] = getattr(self._machine, "note", _refuse_note)
         records: list[Record] = []
         for record in self._store.read_all():
             self._machine.apply(record)
@@ -219,6 +210,10 @@ class Replicated(Generic[AnyMachine, Record]):
         _tell(lost, self._unreadable or StorageError("The records of this change were lost."))
         for _, respond in held.values():
             respond(cause)
+
+
+def _refuse_note(note: Any) -> None:
+    raise AssertionError(f"a machine that takes no notes decided on {note}")
 
 
 def _tell(entries: Iterable[_Parked[Any]], error: ProtocolError) -> None:
