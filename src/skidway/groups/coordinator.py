@@ -86,7 +86,7 @@ class GroupCoordinator:
     def decide(self, operation: Operation[Any], now_ms: int) -> GroupDecision:
         match operation:
             case Heartbeat() | JoinGroup() | SyncGroup() | LeaveGroup() | DescribeGroup():
-                if not operation.group_id:
+                if not operation.group_id and not isinstance(operation, DescribeGroup):
                     raise InvalidGroupId()
                 return self._protocol_of(operation).decide(operation, now_ms)
             case CommitOffsets():
@@ -171,8 +171,6 @@ class GroupCoordinator:
         ]
 
     def _delete_group(self, operation: DeleteGroup) -> GroupDecision:
-        if not operation.group_id:
-            raise InvalidGroupId()
         group = self._group(operation.group_id)
         group.check_deletion()
         return Decision([*self.offsets.tombstones(operation.group_id), *group.tombstones()], None)

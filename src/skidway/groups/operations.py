@@ -2,8 +2,8 @@
 
 A refusal of the whole operation is a ProtocolError in place of the reply, whether at once or later. JoinGroup and
 SyncGroup may be answered much later: when the others have joined, when the leader has assigned. Members and
-partitions that fail alone have an ErrorCode in the reply. An empty group id is InvalidGroupId, except for offsets:
-commits and fetches of a group named "" are Kafka's old habit and stay legal.
+partitions that fail alone have an ErrorCode in the reply. An empty group id is InvalidGroupId to those who would be
+members; the offsets of a group named "" are an old habit: committing, fetching, describing and deleting stay legal.
 """
 
 from dataclasses import dataclass, field

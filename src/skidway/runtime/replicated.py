@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar
 
 from skidway.errors import ProtocolError, StorageError
 
@@ -55,6 +55,9 @@ class Decision(Generic[Record, Reply]):
 
 
 class Machine(Protocol[Record]):
+    """One whose decisions have notes also has `note(note)`: it changes what no record says, never fails and never
+    looks at the time."""
+
     def decide(self, operation: Operation[Any], now_ms: int) -> Decision[Record, Any]:
         """Changes nothing. Raises ProtocolError when the operation is refused as a whole."""
         ...
@@ -64,18 +67,11 @@ class Machine(Protocol[Record]):
         ...
 
 
-@runtime_checkable
-class TakesNotes(Protocol):
-    def note(self, note: Any) -> None:
-        """Changes what no record says. Never fails, never looks at the time."""
-        ...
-
-
 class Store(Protocol[StoredRecord]):
     """The log the records live in."""
 
     def append(self, records: Sequence[StoredRecord], now_ms: int) -> int:
-        """All or nothing; returns the new end offset. Raises StorageError."""
+        """All or nothing; returns the new end offset. Raises StorageError, or what is wrong with the records."""
         ...
 
     def read_all(self) -> Iterable[StoredRecord]: ...
@@ -102,7 +98,7 @@ class Replicated(Generic[AnyMachine, Record]):
         self,
         new_machine: Callable[[], AnyMachine],
         store: Store[Record],
-        publish: Callable[[Sequence[Record]], None] = lambda records: None,
+        publish: Callable[[Sequence[Record]], None] | None = None,
     ) -> None:
         self._new_machine = new_machine
         self._store = store
@@ -146,19 +142,17 @@ class Replicated(Generic[AnyMachine, Record]):
                 respond(error)
                 self._reload(error)
                 return
+            except ProtocolError as refusal:
+                # Nothing was written and nothing is wrong with the store: these records are too large for it.
+                respond(refusal)
+                return
             for record in decision.records:
                 self._machine.apply(record)
-        if decision.notes:
-            self._take_notes(decision.notes)
+        for note in decision.notes:
+            self._note(note)
         replies = self._replies(operation, decision, respond)
         self._parked.append(_Parked(self._end_offset, decision.records, replies))
         self.on_committed(self._store.committed_offset)
-
-    def _take_notes(self, notes: Sequence[Any]) -> None:
-        machine = self._machine
-        assert isinstance(machine, TakesNotes), machine
-        for note in notes:
-            machine.note(note)
 
     def _replies(
         self, operation: Operation[Any], decision: Decision[Record, Any], respond: Callable[[Any], None]
@@ -178,7 +172,7 @@ class Replicated(Generic[AnyMachine, Record]):
         parked = self._parked
         while parked and parked[0].end_offset <= offset:
             entry = parked.popleft()
-            if entry.records:
+            if entry.records and self._publish is not None:
                 self._publish(entry.records)
             for respond, reply in entry.replies:
                 respond(reply)
@@ -192,10 +186,12 @@ class Replicated(Generic[AnyMachine, Record]):
 
     def _load(self) -> list[Record]:
         self._machine = self._new_machine()
+        self._note: Callable[[Any], None] = getattr(self._machine, "note", _refuse_note)
         records: list[Record] = []
         for record in self._store.read_all():
             self._machine.apply(record)
-            records.append(record)
+            if self._publish is not None:
+                records.append(record)
         self._end_offset = self._store.end_offset
         return records
 
@@ -214,6 +210,10 @@ class Replicated(Generic[AnyMachine, Record]):
         _tell(lost, self._unreadable or StorageError("The records of this change were lost."))
         for _, respond in held.values():
             respond(cause)
+
+
+def _refuse_note(note: Any) -> None:
+    raise AssertionError(f"a machine that takes no notes decided on {note}")
 
 
 def _tell(entries: Iterable[_Parked[Any]], error: ProtocolError) -> None:
