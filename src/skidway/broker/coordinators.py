@@ -13,6 +13,7 @@ from skidway.broker.partition import Journal, Partition
 from skidway.errors import CoordinatorNotAvailable, NotCoordinator, ProtocolError, StorageError
 from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.operations import MetadataChanged, Tick
+from skidway.groups.partition import partition_of
 from skidway.groups.records import GroupRecord
 from skidway.groups.settings import GroupSettings
 from skidway.groups.store import GroupStore
@@ -27,15 +28,6 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_CONFIGS: list[tuple[str, str | None]] = [("retention.ms", "-1"), ("segment.bytes", str(100 * 1024 * 1024))]
-
-
-def partition_of(group_id: str, partitions: int) -> int:
-    """As Java hashes a string, so that tools find a group's partition where they look for it."""
-    utf16 = group_id.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for position in range(0, len(utf16), 2):
-        value = (value * 31 + int.from_bytes(utf16[position : position + 2], "big")) & 0xFFFFFFFF
-    return (value & 0x7FFFFFFF) % partitions
 
 
 class TopicsView:
@@ -110,7 +102,12 @@ class Coordinators:
         except ProtocolError as error:
             respond(error)
             return
-        self._submit(coordinator, operation, now_ms, respond)
+
+        def answer(reply: Reply | ProtocolError) -> None:
+            # Every member takes this for a reason to look for its coordinator again, and to come back.
+            respond(NotCoordinator(reply.message or "") if isinstance(reply, StorageError) else reply)
+
+        self._submit(coordinator, operation, now_ms, answer)
 
     def submit_to_all(
         self,
