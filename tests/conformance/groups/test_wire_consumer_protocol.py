@@ -7,6 +7,7 @@ from group_calls import (
     FENCED_INSTANCE_ID,
     FENCED_MEMBER_EPOCH,
     GROUP_ID_NOT_FOUND,
+    INCONSISTENT_GROUP_PROTOCOL,
     INVALID_REGULAR_EXPRESSION,
     INVALID_REQUEST,
     NON_EMPTY_GROUP,
@@ -44,15 +45,19 @@ def id12(wire: Connection, topic12: str) -> bytes:
 
 
 def settle(*members: ConsumerMember) -> list[int]:
-    """Everyone beats until nobody's share changes; how many partitions each has."""
+    """Everyone beats until the coordinator calls the group stable; how many partitions each has.
 
-    def quiet() -> bool:
-        before = [(one.epoch, dict(one.owned)) for one in members]
+    Kafka 4.3 computes an assignment at most once a second, so a share may be late, and heartbeats quiet meanwhile."""
+    first = members[0]
+
+    def stable() -> bool:
         for one in members:
             one.reconcile()
-        return before == [(one.epoch, one.owned) for one in members] and len({one.epoch for one in members}) == 1
+        return describe_consumer(first.wire, first.group)["group_state"] == "Stable"
 
-    eventually(quiet)
+    eventually(stable)
+    for one in members:
+        one.reconcile()
     everything = [(id_, p) for one in members for id_, parts in one.owned.items() for p in parts]
     assert len(everything) == len(set(everything)), "nobody shares a partition"
     return [sum(map(len, one.owned.values())) for one in members]
@@ -98,10 +103,9 @@ def test_an_unchanged_heartbeat_brings_no_assignment(wire: Connection, group: st
 def test_partitions_move_only_after_they_were_given_up(wire: Connection, group: str, topic12: str, id12: bytes) -> None:
     one, two = ConsumerMember(wire, group, [topic12]), ConsumerMember(wire, group, [topic12])
     one.join()
-    one.reconcile()
+    settle(one)
     epoch = one.epoch
     two.join()
-    assert two.epoch > epoch
     assert two.owned == {}, "all is still the first one's"
 
     def told_to_give_up() -> bool:
@@ -112,10 +116,10 @@ def test_partitions_move_only_after_they_were_given_up(wire: Connection, group: 
     assert one.epoch == epoch, "not before it gave them up"
     one.take_over(one.answer)
     assert len(one.owned[id12]) == 6
-    two.beat()
+    two.take_over(two.beat())
     assert two.owned == {}
     one.beat(topic_partitions=[{"topic_id": id12, "partitions": sorted(one.owned[id12])}])
-    assert one.epoch == two.epoch
+    assert one.epoch == two.epoch > epoch
     assert settle(one, two) == [6, 6]
 
 
@@ -140,13 +144,13 @@ def test_each_leaving_member_leaves_its_partitions(wire: Connection, group: str,
     settle(one, two)
     answer = two.leave()
     assert (answer["error_code"], answer["member_epoch"], answer["member_id"]) == (NONE, -1, two.id)
-    assert settle(one) == [12]
+    eventually(lambda: settle(one) == [12])
     assert two.beat()["error_code"] == UNKNOWN_MEMBER_ID
     one.leave()
     assert describe_consumer(wire, group)["group_state"] == "Empty"
 
 
-@pytest.mark.parametrize(("name", "expected"), [("uniform", NONE), ("range", NONE), ("nonsense", UNSUPPORTED_ASSIGNOR)])
+@pytest.mark.parametrize(("name", "expected"), [("uniform", NONE), ("range", NONE), ("", UNSUPPORTED_ASSIGNOR), ("none", UNSUPPORTED_ASSIGNOR)])
 def test_assignors(wire: Connection, group: str, topic12: str, name: str, expected: int) -> None:
     one = ConsumerMember(wire, group, [topic12], server_assignor=name)
     assert one.join()["error_code"] == expected
@@ -192,7 +196,7 @@ def test_a_changed_subscription(wire: Connection, group: str, make_topic) -> Non
     settle(one)
     epoch = one.epoch
     one.take_over(one.beat(subscribed_topic_names=[b]))
-    assert settle(one) == [3]
+    eventually(lambda: settle(one) == [3])
     assert one.epoch > epoch
     assert set(one.owned) == {topic_id(wire, b)}
 
@@ -210,7 +214,7 @@ def test_partitions_that_come_later(wire: Connection, group: str, make_topic) ->
     one = ConsumerMember(wire, group, [topic])
     one.join()
     assert settle(one) == [2]
-    wire.call("CreatePartitions", 3, {"topics": [{"name": topic, "count": 5}], "timeout_ms": 8000})
+    wire.call("CreatePartitions", 3, {"topics": [{"name": topic, "count": 5, "assignments": None}], "timeout_ms": 8000})
     eventually(lambda: settle(one) == [5])
 
 
@@ -244,8 +248,8 @@ def test_the_previous_epoch_is_taken_if_its_partitions_are_still_owned(
     two = ConsumerMember(wire, group, [topic12])
     two.join()
     settle(one, two)
-    two.leave()
     epoch = one.epoch
+    two.leave()
     eventually(lambda: one.beat()["member_epoch"] > epoch)
     assert one.epoch > epoch > old
     body = {"group_id": group, "member_id": one.id}
@@ -269,7 +273,7 @@ def test_a_member_may_join_again_from_epoch_0(wire: Connection, group: str, topi
     assert settle(one) == [12]
 
 
-def test_who_is_silent_for_the_session_timeout_is_fenced(wire: Connection, group: str, topic12: str) -> None:
+def test_who_is_silent_for_the_session_timeout_is_fenced(wire: Connection, group: str, topic12: str, id12: bytes) -> None:
     resource = {"resource_type": 4, "resource_name": str(wire.call("Metadata", 12)["brokers"][0]["node_id"])}
     (found,) = wire.call("DescribeConfigs", 4, {"resources": [{**resource, "configuration_keys": None}]})["results"]
     values = {config["name"]: config["value"] for config in found["configs"]}
@@ -280,7 +284,7 @@ def test_who_is_silent_for_the_session_timeout_is_fenced(wire: Connection, group
     one.join()
     two.join()
     settle(one, two)
-    eventually(lambda: settle(one) == [12], timeout_s=session_ms / 1000 + 4)
+    eventually(lambda: one.reconcile() == {id12: set(range(12))}, timeout_s=session_ms / 1000 + 4)
     assert two.beat()["error_code"] == UNKNOWN_MEMBER_ID
 
 
@@ -294,7 +298,6 @@ def test_who_is_silent_for_the_session_timeout_is_fenced(wire: Connection, group
         {"subscribed_topic_names": None},
         {"instance_id": ""},
         {"rack_id": ""},
-        {"server_assignor": ""},
         {"member_epoch": -3},
         {"member_epoch": -2},
     ],
@@ -324,11 +327,10 @@ def test_a_static_member_restarted_keeps_its_partitions(wire: Connection, group:
     one.join()
     two.join()
     settle(one, two)
-    before, epoch = two.owned, one.epoch
+    mine, before, epoch = one.owned, two.owned, one.epoch
     answer = two.leave(STATIC_LEAVE_EPOCH, instance_id="two")
     assert (answer["error_code"], answer["member_epoch"]) == (NONE, STATIC_LEAVE_EPOCH)
-    one.reconcile()
-    assert sum(map(len, one.owned.values())) == 6, "nothing moved"
+    assert [one.reconcile() for _ in range(3)][-1] == mine, "nothing moved"
     again = ConsumerMember(wire, group, [topic12], instance_id="two")
     assert again.join()["error_code"] == NONE
     assert settle(one, again) == [6, 6]
@@ -395,11 +397,10 @@ def test_a_regex_is_given_up(wire: Connection, group: str, name: str, make_topic
     eventually(lambda: settle(one) == [1])
 
 
-def test_internal_topics_match_no_wild_regex(wire: Connection, group: str, name: str, make_topic) -> None:
-    make_topic(name=f"{name}-a")
-    one = ConsumerMember(wire, group, subscribed_topic_regex=f"__consumer_.*|{name}-a")
+def test_a_regex_finds_internal_topics_too(wire: Connection, group: str) -> None:
+    one = ConsumerMember(wire, group, subscribed_topic_regex="__consumer_off.*")
     one.join()
-    eventually(lambda: settle(one) == [1])
+    eventually(lambda: settle(one) == [50])
 
 
 # ----------------------------------------------------------------------------------------- describing and offsets
@@ -447,7 +448,8 @@ def test_the_states_of_a_group(wire: Connection, group: str, topic12: str) -> No
     settle(one)
     assert describe_consumer(wire, group)["group_state"] == "Stable"
     two.join()
-    assert describe_consumer(wire, group)["group_state"] == "Reconciling"
+    assert describe_consumer(wire, group)["group_state"] in ("Assigning", "Reconciling")
+    eventually(lambda: two.beat() and describe_consumer(wire, group)["group_state"] == "Reconciling")
     settle(one, two)
     assert describe_consumer(wire, group)["group_state"] == "Stable"
 
@@ -482,14 +484,12 @@ def test_commits_carry_the_member_epoch(wire: Connection, group: str, topic12: s
     me = {"member_id": one.id, "generation_id_or_member_epoch": one.epoch}
     assert commit(wire, group, topic12, {0: 5}, **me) == {0: NONE}
     assert committed(wire, group, topic12, [0]) == {0: 5}
-    older = {**me, "generation_id_or_member_epoch": one.epoch - 1}
     newer = {**me, "generation_id_or_member_epoch": one.epoch + 1}
     assert set(commit(wire, group, topic12, {0: 6}, **newer).values()) == {STALE_MEMBER_EPOCH}
     assert commit(wire, group, topic12, {0: 6}, member_id="made-up", generation_id_or_member_epoch=1) == {
         0: UNKNOWN_MEMBER_ID
     }
     assert commit(wire, group, topic12, {0: 6}) == {0: UNKNOWN_MEMBER_ID}, "without being a member"
-    print(older)
 
 
 def test_committed_offsets_are_read_with_the_member_epoch(wire: Connection, group: str, topic12: str) -> None:
@@ -538,8 +538,6 @@ def test_an_empty_consumer_group_becomes_a_classic_group(bootstrap: str, wire: C
 
 
 def test_other_protocol_types_cannot_be_migrated(bootstrap: str, wire: Connection, group: str, topic12: str) -> None:
-    from group_calls import INCONSISTENT_GROUP_PROTOCOL
-
     with ClassicMember(bootstrap, group, protocol_type="connect", protocols=[("default", b"x")]) as old:
         old.join()
         old.sync({old.id: b""})
