@@ -39,20 +39,23 @@ STATIC_LEAVE_EPOCH = -2
 Protocols = Iterable[tuple[str, bytes]]
 
 
-def subscription(topics: Iterable[str], version: int = 0) -> bytes:
+def subscription(topics: Iterable[str], version: int = 0, user_data: bytes | None = None) -> bytes:
     """What clients send as the metadata of the protocol type "consumer"."""
     names = [name.encode() for name in topics]
     listed = b"".join(struct.pack(">h", len(name)) + name for name in names)
-    return struct.pack(">hi", version, len(names)) + listed + struct.pack(">i", -1)
+    tail = struct.pack(">i", -1) if user_data is None else struct.pack(">i", len(user_data)) + user_data
+    return struct.pack(">hi", version, len(names)) + listed + tail
 
 
-def assignment(partitions: Mapping[str, Iterable[int]], version: int = 0) -> bytes:
+def assignment(
+    partitions: Mapping[str, Iterable[int]], version: int = 0, user_data: bytes | None = None
+) -> bytes:
     out = struct.pack(">hi", version, len(partitions))
     for name, numbers in partitions.items():
         listed = list(numbers)
         out += struct.pack(">h", len(name)) + name.encode()
         out += struct.pack(f">i{len(listed)}i", len(listed), *listed)
-    return out + struct.pack(">i", -1)
+    return out + (struct.pack(">i", -1) if user_data is None else struct.pack(">i", len(user_data)) + user_data)
 
 
 METADATA = subscription(["t"])

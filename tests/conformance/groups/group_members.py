@@ -112,7 +112,8 @@ class KafkaPythonSharing(Sharing):
             auto_offset_reset="earliest",
             session_timeout_ms=options.session_ms,
             heartbeat_interval_ms=300,
-            metadata_max_age_ms=500,
+            # With a pattern it asks for every topic each time, which takes long on a broker that has many.
+            metadata_max_age_ms=3_000 if options.pattern else 500,
             fetch_max_wait_ms=100,
             request_timeout_ms=max(30_000, options.session_ms + 5_000),
         )

@@ -12,6 +12,7 @@ from group_calls import (
     INVALID_REQUEST,
     NON_EMPTY_GROUP,
     NONE,
+    REBALANCE_IN_PROGRESS,
     STALE_MEMBER_EPOCH,
     STATIC_LEAVE_EPOCH,
     UNKNOWN_MEMBER_ID,
@@ -19,6 +20,7 @@ from group_calls import (
     UNSUPPORTED_ASSIGNOR,
     ClassicMember,
     ConsumerMember,
+    assignment,
     commit,
     committed,
     delete_group,
@@ -548,3 +550,22 @@ def test_other_protocol_types_cannot_be_migrated(bootstrap: str, wire: Connectio
     one.join()
     answer = wire.call("JoinGroup", 3, join_body(group + "-new", protocol_type="connect"))
     assert answer["error_code"] == INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize(
+    ("in_subscription", "in_assignment", "refused"),
+    [(None, None, False), (b"", b"", False), (b"some", None, False), (None, b"some", True)],
+)
+def test_a_group_whose_assignor_gives_data_to_its_members_cannot_be_migrated(
+    bootstrap: str, wire: Connection, group: str, topic12: str, in_subscription, in_assignment, refused: bool
+) -> None:
+    """It would be lost. librdkafka's cooperative-sticky is one of them."""
+    told = [("sticky", subscription([topic12], user_data=in_subscription))]
+    with ClassicMember(bootstrap, group, protocols=told) as old:
+        old.join()
+        old.sync({old.id: assignment({topic12: range(12)}, user_data=in_assignment)})
+        answer = ConsumerMember(wire, group, [topic12]).join()
+        assert answer["error_code"] == (GROUP_ID_NOT_FOUND if refused else NONE)
+        assert old.heartbeat() in ([NONE] if refused else [NONE, REBALANCE_IN_PROGRESS])
+        old.leave()
+    assert ConsumerMember(wire, group, [topic12]).join()["error_code"] == NONE, "when it is empty, it can"
