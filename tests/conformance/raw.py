@@ -90,7 +90,13 @@ def default_value(made: Field, text: str | None) -> Any:
         return []
     if made.type in INTEGERS:
         return int(text or "0", 0)
-    simple = {"bool": (text or "").lower() == "true", "string": text or "", "uuid": ZERO_UUID, "records": None, "bytes": b""}
+    simple = {
+        "bool": (text or "").lower() == "true",
+        "string": text or "",
+        "uuid": ZERO_UUID,
+        "records": None,
+        "bytes": b"",
+    }
     return simple.get(made.type, {})
 
 

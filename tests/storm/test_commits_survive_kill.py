@@ -91,7 +91,9 @@ def kill_again_and_again(rounds: int, seed: int) -> None:
             for thread in threads:
                 thread.start()
             enough = dice.randrange(20, 400)
-            eventually(lambda enough=enough, before=before: sum(o.acknowledged for o in committers) - before > enough, 30)
+            eventually(
+                lambda enough=enough, before=before: sum(o.acknowledged for o in committers) - before > enough, 30
+            )
             broker.kill()
             for thread in threads:
                 thread.join()

@@ -135,9 +135,7 @@ async def one_group(line: Line, group: str, topic: str, messages: int) -> None:
         topics = [{"name": topic, "partitions": [place]}]
         committed = await line.call("OffsetCommit", 7, {**me, **generation, "topics": topics})
         assert committed["topics"][0]["partitions"][0]["error_code"] == NONE, committed
-    beat = await line.call(
-        "Heartbeat", 3, {**me, "generation_id": generation["generation_id_or_member_epoch"]}
-    )
+    beat = await line.call("Heartbeat", 3, {**me, "generation_id": generation["generation_id_or_member_epoch"]})
     assert beat["error_code"] == NONE
 
 

@@ -47,9 +47,7 @@ def subscription(topics: Iterable[str], version: int = 0, user_data: bytes | Non
     return struct.pack(">hi", version, len(names)) + listed + tail
 
 
-def assignment(
-    partitions: Mapping[str, Iterable[int]], version: int = 0, user_data: bytes | None = None
-) -> bytes:
+def assignment(partitions: Mapping[str, Iterable[int]], version: int = 0, user_data: bytes | None = None) -> bytes:
     out = struct.pack(">hi", version, len(partitions))
     for name, numbers in partitions.items():
         listed = list(numbers)

@@ -99,9 +99,10 @@ class ConfluentSharing(Sharing):
 
 class KafkaPythonSharing(Sharing):
     def __init__(self, options: Options) -> None:
-        import kafka
         from kafka.errors import KafkaError
         from kafka.structs import OffsetAndMetadata
+
+        import kafka
 
         self.kafka, self.error, self.offset = kafka, KafkaError, OffsetAndMetadata
         self.consumer = kafka.KafkaConsumer(
@@ -128,7 +129,9 @@ class KafkaPythonSharing(Sharing):
 
     def commit(self, offsets: dict[Place, int]) -> None:
         with contextlib.suppress(self.error):
-            where = {self.kafka.TopicPartition(*place): self.offset(offset, "", -1) for place, offset in offsets.items()}
+            where = {
+                self.kafka.TopicPartition(*place): self.offset(offset, "", -1) for place, offset in offsets.items()
+            }
             self.consumer.commit(where)
 
     def close(self) -> None:
@@ -320,7 +323,7 @@ def await_shares(members: list[Any], expected: list[int], timeout_s: float = SET
     deadline = time.monotonic() + timeout_s
     while True:
         left = max(deadline - time.monotonic(), 0.1)
-        eventually(lambda: settled() or [sorted(member.seen.assigned) for member in members] and False, left)
+        eventually(lambda: settled() or ([sorted(member.seen.assigned) for member in members] and False), left)
         changes = [member.seen.changes for member in members]
         time.sleep(0.4)
         if settled() and changes == [member.seen.changes for member in members]:

@@ -103,7 +103,9 @@ def test_confluent_goes_on_at_the_committed_offset(confluent: ck.Consumer, wire:
     assert sorted(found) == [(0, b"6"), (0, b"7"), (0, b"8"), (0, b"9"), (1, b"9")]
 
 
-def test_confluent_lists_and_describes(confluent_admin: cka.AdminClient, living: ClassicMember, group: str, filled) -> None:
+def test_confluent_lists_and_describes(
+    confluent_admin: cka.AdminClient, living: ClassicMember, group: str, filled
+) -> None:
     result = confluent_admin.list_consumer_groups().result(TIMEOUT_S)
     assert not result.errors
     (found,) = [one for one in result.valid if one.group_id == group]
@@ -189,7 +191,9 @@ def test_kafka_python_reads_resets_and_deletes_offsets(python_admin, wire: Conne
     assert committed(wire, group, filled, range(2)) == {0: -1, 1: 0}
 
 
-def test_kafka_python_cannot_change_a_living_group(python_admin, living: ClassicMember, group: str, filled: str) -> None:
+def test_kafka_python_cannot_change_a_living_group(
+    python_admin, living: ClassicMember, group: str, filled: str
+) -> None:
     place = kafka.TopicPartition(filled, 0)
     refused = python_admin.alter_group_offsets(group, {place: OffsetAndMetadata(5, "", -1)})
     assert [error.errno for error in refused.values()] == [UNKNOWN_MEMBER_ID]

@@ -152,7 +152,10 @@ def test_each_leaving_member_leaves_its_partitions(wire: Connection, group: str,
     assert describe_consumer(wire, group)["group_state"] == "Empty"
 
 
-@pytest.mark.parametrize(("name", "expected"), [("uniform", NONE), ("range", NONE), ("", UNSUPPORTED_ASSIGNOR), ("none", UNSUPPORTED_ASSIGNOR)])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("uniform", NONE), ("range", NONE), ("", UNSUPPORTED_ASSIGNOR), ("none", UNSUPPORTED_ASSIGNOR)],
+)
 def test_assignors(wire: Connection, group: str, topic12: str, name: str, expected: int) -> None:
     one = ConsumerMember(wire, group, [topic12], server_assignor=name)
     assert one.join()["error_code"] == expected
@@ -275,7 +278,9 @@ def test_a_member_may_join_again_from_epoch_0(wire: Connection, group: str, topi
     assert settle(one) == [12]
 
 
-def test_who_is_silent_for_the_session_timeout_is_fenced(wire: Connection, group: str, topic12: str, id12: bytes) -> None:
+def test_who_is_silent_for_the_session_timeout_is_fenced(
+    wire: Connection, group: str, topic12: str, id12: bytes
+) -> None:
     resource = {"resource_type": 4, "resource_name": str(wire.call("Metadata", 12)["brokers"][0]["node_id"])}
     (found,) = wire.call("DescribeConfigs", 4, {"resources": [{**resource, "configuration_keys": None}]})["results"]
     values = {config["name"]: config["value"] for config in found["configs"]}
@@ -415,7 +420,11 @@ def test_groups_are_described(wire: Connection, group: str, topic12: str, id12: 
     settle(one)
     found = describe_consumer(wire, group, version)
     assert (found["error_code"], found["group_id"], found["group_state"]) == (NONE, group, "Stable")
-    assert (found["group_epoch"], found["assignment_epoch"], found["assignor_name"]) == (one.epoch, one.epoch, "uniform")
+    assert (found["group_epoch"], found["assignment_epoch"], found["assignor_name"]) == (
+        one.epoch,
+        one.epoch,
+        "uniform",
+    )
     (member,) = found["members"]
     everything = {"topic_partitions": [{"topic_id": id12, "topic_name": topic12, "partitions": list(range(12))}]}
     expected = {
