@@ -58,6 +58,17 @@ public class Interop {
         check("describe producers", Interop::producers);
         check("list config resources", Interop::configResources);
         check("a topic made again", Interop::madeAgain);
+        if (servesGroups()) {
+            for (String protocol : List.of("classic", "consumer")) {
+                check("a group of the " + protocol + " protocol shares twelve partitions", () -> sharing(protocol));
+                check("a group of the " + protocol + " protocol goes on where it was", () -> goesOn(protocol));
+                check("a subscribed pattern finds a new topic, " + protocol, () -> pattern(protocol));
+                check("static members of the " + protocol + " protocol", () -> staticMembers(protocol));
+            }
+            check("cooperative rebalancing", Interop::cooperative);
+            check("administration of groups", Interop::groupAdmin);
+            check("a living group changes the protocol", Interop::migration);
+        }
         admin.close(Duration.ofSeconds(2));
         System.exit(0);
     }
@@ -459,6 +470,233 @@ public class Interop {
                 }
             }
             same(producer.send(new ProducerRecord<>(topic, bytes("new"))).get().offset(), 0L);
+        }
+    }
+
+    static boolean servesGroups() throws Exception {
+        try {
+            admin.listGroups().all().get();
+            return true;
+        } catch (ExecutionException refused) {
+            if (!(refused.getCause() instanceof UnsupportedVersionException)) throw refused;
+            System.out.println("no groups yet on this broker: " + refused.getCause().getMessage());
+            return false;
+        }
+    }
+
+    /** One member, polled in a thread of its own until it is closed; commits after every poll. */
+    static class Member implements AutoCloseable {
+        final KafkaConsumer<byte[], byte[]> consumer;
+        final List<String> read = java.util.Collections.synchronizedList(new ArrayList<>());
+        final Thread thread;
+        volatile Set<TopicPartition> assigned = Set.of();
+        volatile boolean stopped;
+        volatile Throwable failure;
+
+        Member(String group, String protocol, java.util.function.Consumer<KafkaConsumer<byte[], byte[]>> subscribe, Map<String, Object> more) {
+            Map<String, Object> settings = new java.util.HashMap<>(Map.of("group.id", group, "group.protocol", protocol));
+            settings.putAll(Map.of("auto.offset.reset", "earliest", "metadata.max.age.ms", 500, "fetch.max.wait.ms", 100));
+            if (protocol.equals("classic")) settings.putAll(Map.of("session.timeout.ms", 6000, "heartbeat.interval.ms", 300));
+            settings.putAll(more);
+            consumer = consumer(settings);
+            subscribe.accept(consumer);
+            thread = new Thread(this::live);
+            thread.start();
+        }
+
+        void live() {
+            try (consumer) {
+                while (!stopped) {
+                    var found = consumer.poll(Duration.ofMillis(100));
+                    for (var record : found) read.add(record.partition() + ":" + new String(record.value()));
+                    if (!found.isEmpty()) {
+                        try {
+                            consumer.commitSync();
+                        } catch (CommitFailedException | RebalanceInProgressException moved) {
+                            // the next owner reads it again
+                        }
+                    }
+                    assigned = Set.copyOf(consumer.assignment());
+                }
+            } catch (Throwable problem) {
+                failure = problem;
+            }
+            assigned = Set.of();
+        }
+
+        @Override
+        public void close() throws Exception {
+            stopped = true;
+            thread.join();
+            if (failure != null) throw new AssertionError(failure);
+        }
+    }
+
+    static Member member(String group, String protocol, String topic) {
+        return new Member(group, protocol, consumer -> consumer.subscribe(List.of(topic)), Map.of());
+    }
+
+    static void eventually(String what, java.util.concurrent.Callable<Boolean> holds) throws Exception {
+        long deadline = System.currentTimeMillis() + 40_000;
+        while (!holds.call()) {
+            that(System.currentTimeMillis() < deadline, "never: " + what);
+            Thread.sleep(50);
+        }
+    }
+
+    static void settle(List<Integer> shares, Member... members) throws Exception {
+        eventually("shares " + shares, () -> {
+            List<Integer> found = new ArrayList<>();
+            Set<TopicPartition> all = new HashSet<>();
+            for (Member member : members) {
+                if (member.failure != null) throw new AssertionError(member.failure);
+                found.add(member.assigned.size());
+                all.addAll(member.assigned);
+            }
+            return found.stream().sorted().toList().equals(shares) && all.size() == shares.stream().mapToInt(share -> share).sum();
+        });
+    }
+
+    static List<String> write(String topic, int partitions, int first, int last) throws Exception {
+        List<String> sent = new ArrayList<>();
+        try (var producer = producer(Map.of("linger.ms", 20))) {
+            List<Future<RecordMetadata>> answers = new ArrayList<>();
+            for (int partition = 0; partition < partitions; partition++) {
+                for (int number = first; number < last; number++) {
+                    answers.add(producer.send(new ProducerRecord<>(topic, partition, null, bytes("" + number))));
+                    sent.add(partition + ":" + number);
+                }
+            }
+            for (var answer : answers) answer.get();
+        }
+        return sent;
+    }
+
+    static void allRead(List<String> sent, Member... members) throws Exception {
+        eventually("everything read", () -> {
+            Set<String> read = new HashSet<>();
+            for (Member member : members) read.addAll(List.copyOf(member.read));
+            return read.containsAll(sent);
+        });
+    }
+
+    static void sharing(String protocol) throws Exception {
+        String topic = topic(12, Map.of()), group = "java-" + UUID.randomUUID();
+        try (var a = member(group, protocol, topic); var b = member(group, protocol, topic); var c = member(group, protocol, topic)) {
+            settle(List.of(4, 4, 4), a, b, c);
+            List<String> sent = write(topic, 12, 0, 20);
+            allRead(sent, a, b, c);
+            Thread.sleep(300);
+            c.close();
+            settle(List.of(6, 6), a, b);
+            sent.addAll(write(topic, 12, 20, 40));
+            allRead(sent, a, b, c);
+            List<String> read = new ArrayList<>(a.read);
+            read.addAll(b.read);
+            read.addAll(c.read);
+            same(read.stream().sorted().toList(), sent.stream().sorted().toList());
+        }
+    }
+
+    static void goesOn(String protocol) throws Exception {
+        String topic = topic(2, Map.of()), group = "java-" + UUID.randomUUID();
+        List<String> first = write(topic, 2, 0, 10);
+        try (var a = member(group, protocol, topic)) {
+            allRead(first, a);
+        }
+        List<String> second = write(topic, 2, 10, 15);
+        try (var a = member(group, protocol, topic)) {
+            allRead(second, a);
+            same(a.read.stream().sorted().toList(), second.stream().sorted().toList());
+        }
+    }
+
+    static void pattern(String protocol) throws Exception {
+        String topic = topic(2, Map.of()), group = "java-" + UUID.randomUUID();
+        var wanted = topic + ".*";
+        java.util.function.Consumer<KafkaConsumer<byte[], byte[]>> subscribe = consumer -> {
+            if (protocol.equals("consumer")) consumer.subscribe(new SubscriptionPattern(wanted));
+            else consumer.subscribe(java.util.regex.Pattern.compile(wanted));
+        };
+        try (var a = new Member(group, protocol, subscribe, Map.of())) {
+            settle(List.of(2), a);
+            admin.createTopics(List.of(new NewTopic(topic + "-b", 3, (short) 1))).all().get();
+            settle(List.of(5), a);
+        }
+    }
+
+    static void staticMembers(String protocol) throws Exception {
+        String topic = topic(4, Map.of()), group = "java-" + UUID.randomUUID();
+        java.util.function.Function<String, Member> start = name ->
+            new Member(group, protocol, consumer -> consumer.subscribe(List.of(topic)), Map.of("group.instance.id", name));
+        try (var stays = start.apply("stays"); var goes = start.apply("goes")) {
+            settle(List.of(2, 2), stays, goes);
+            var mine = stays.assigned;
+            var others = goes.assigned;
+            goes.close();
+            try (var again = start.apply("goes")) {
+                settle(List.of(2, 2), stays, again);
+                same(again.assigned, others);
+                same(stays.assigned, mine);
+            }
+        }
+    }
+
+    static void cooperative() throws Exception {
+        String topic = topic(6, Map.of()), group = "java-" + UUID.randomUUID();
+        Map<String, Object> sticky = Map.of("partition.assignment.strategy", CooperativeStickyAssignor.class.getName());
+        java.util.function.Supplier<Member> start = () -> new Member(group, "classic", consumer -> consumer.subscribe(List.of(topic)), sticky);
+        try (var a = start.get()) {
+            settle(List.of(6), a);
+            var before = a.assigned;
+            try (var b = start.get()) {
+                settle(List.of(3, 3), a, b);
+                that(before.containsAll(a.assigned), "what it keeps it had");
+                List<String> sent = write(topic, 6, 0, 5);
+                allRead(sent, a, b);
+            }
+        }
+    }
+
+    static void groupAdmin() throws Exception {
+        String topic = topic(2, Map.of()), group = "java-" + UUID.randomUUID();
+        var where = new TopicPartition(topic, 0);
+        List<String> sent = write(topic, 2, 0, 10);
+        try (var a = member(group, "classic", topic)) {
+            allRead(sent, a);
+            var described = admin.describeConsumerGroups(List.of(group)).describedGroups().get(group).get();
+            same(described.groupState(), GroupState.STABLE);
+            same(described.type(), GroupType.CLASSIC);
+            same(described.members().iterator().next().assignment().topicPartitions().size(), 2);
+            refused(GroupNotEmptyException.class, admin.deleteConsumerGroups(List.of(group)).all());
+            refused(GroupSubscribedToTopicException.class, admin.deleteConsumerGroupOffsets(group, Set.of(where)).partitionResult(where));
+            that(admin.listGroups().all().get().stream().anyMatch(found -> found.groupId().equals(group)), "listed");
+        }
+        admin.alterConsumerGroupOffsets(group, Map.of(where, new OffsetAndMetadata(4, "four"))).all().get();
+        var offsets = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get();
+        same(offsets.get(where), new OffsetAndMetadata(4, "four"));
+        same(offsets.get(new TopicPartition(topic, 1)).offset(), 10L);
+        admin.deleteConsumerGroupOffsets(group, Set.of(where)).all().get();
+        that(!admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get().containsKey(where), "deleted");
+        admin.deleteConsumerGroups(List.of(group)).all().get();
+        refused(GroupIdNotFoundException.class, admin.describeConsumerGroups(List.of(group)).describedGroups().get(group));
+    }
+
+    static void migration() throws Exception {
+        String topic = topic(4, Map.of()), group = "java-" + UUID.randomUUID();
+        try (var old = member(group, "classic", topic)) {
+            settle(List.of(4), old);
+            List<String> sent = write(topic, 4, 0, 10);
+            allRead(sent, old);
+            try (var young = member(group, "consumer", topic)) {
+                settle(List.of(2, 2), old, young);
+                same(admin.describeConsumerGroups(List.of(group)).describedGroups().get(group).get().type(), GroupType.CONSUMER);
+                sent.addAll(write(topic, 4, 10, 20));
+                allRead(sent, old, young);
+            }
+            settle(List.of(4), old);
+            same(admin.describeConsumerGroups(List.of(group)).describedGroups().get(group).get().type(), GroupType.CLASSIC);
+            sent.addAll(write(topic, 4, 20, 30));
         }
     }
 }

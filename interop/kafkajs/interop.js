@@ -1,4 +1,5 @@
-// kafkajs against a broker: `node interop.js host:port`. Its consumer needs groups, so values are read back by others.
+// kafkajs against a broker: `node interop.js host:port`.
+// Its consumer is always in a group, so what is read back is read there, where the broker serves groups.
 // Every check prints "ok <what>"; the first that fails ends the program with its reason.
 
 const assert = require('node:assert/strict')
@@ -139,8 +140,134 @@ const checks = {
   },
 }
 
+// A group of kafkajs consumers: `read` collects "partition:value", `shares` how many partitions each has.
+async function withGroup(name, count, body, groupId = newName()) {
+  const group = { groupId, read: [], shares: new Map(), members: [] }
+  group.start = async () => {
+    const consumer = kafka.consumer({ groupId, sessionTimeout: 6000, heartbeatInterval: 300, maxWaitTimeInMs: 100, metadataMaxAge: 500, rebalanceTimeout: 5000 })
+    consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
+      group.shares.set(consumer, Object.values(payload.memberAssignment).flat().length)
+    })
+    await consumer.connect()
+    await consumer.subscribe({ topics: [name], fromBeginning: true })
+    await consumer.run({ eachMessage: async ({ partition, message }) => { group.read.push(`${partition}:${message.value}`) } })
+    group.members.push(consumer)
+    return consumer
+  }
+  group.stop = async (consumer) => {
+    await consumer.disconnect()
+    group.shares.delete(consumer)
+    group.members = group.members.filter((member) => member !== consumer)
+  }
+  group.settle = (expected) => patiently(() => assert.deepEqual([...group.shares.values()].sort(), expected))
+  try {
+    for (let index = 0; index < count; index++) await group.start()
+    return await body(group)
+  } finally {
+    for (const consumer of group.members) await consumer.disconnect()
+  }
+}
+
+async function patiently(check) {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await check()
+    } catch (problem) {
+      if (tries === 300) throw problem
+      await new Promise((resolve) => setTimeout(resolve, 100))
+    }
+  }
+}
+
+async function writeNumbers(name, partitions, first, last) {
+  const expected = []
+  await withProducer({}, async (producer) => {
+    for (let partition = 0; partition < partitions; partition++) {
+      const messages = []
+      for (let number = first; number < last; number++) {
+        messages.push({ partition, value: `${number}` })
+        expected.push(`${partition}:${number}`)
+      }
+      await producer.send({ topic: name, messages })
+    }
+  })
+  return expected
+}
+
+const groupChecks = {
+  async 'a group shares twelve partitions, each message once'() {
+    const name = await topic(12)
+    await withGroup(name, 3, async (group) => {
+      await group.settle([4, 4, 4])
+      const expected = await writeNumbers(name, 12, 0, 20)
+      await patiently(() => assert.equal(new Set(group.read).size, expected.length))
+      await group.stop(group.members[0])
+      await group.settle([6, 6])
+      expected.push(...(await writeNumbers(name, 12, 20, 40)))
+      await patiently(() => assert.equal(new Set(group.read).size, expected.length))
+      assert.deepEqual([...group.read].sort(), expected.sort())
+    })
+  },
+
+  async 'a group goes on at its committed offsets'() {
+    const name = await topic(2)
+    const first = await writeNumbers(name, 2, 0, 10)
+    const groupId = newName()
+    await withGroup(name, 1, async (group) => {
+      await patiently(() => assert.equal(group.read.length, first.length))
+      await group.stop(group.members[0])
+    }, groupId)
+    const second = await writeNumbers(name, 2, 10, 15)
+    await withGroup(name, 1, async (group) => {
+      await patiently(() => assert.equal(group.read.length, second.length))
+      assert.deepEqual([...group.read].sort(), second.sort())
+    }, groupId)
+  },
+
+  async 'list, describe, offsets, reset, delete groups'() {
+    const name = await topic(2)
+    await writeNumbers(name, 2, 0, 10)
+    const groupId = newName()
+    await withGroup(name, 1, async (group) => {
+      await group.settle([2])
+      await patiently(() => assert.equal(group.read.length, 20))
+      const { groups } = await admin.listGroups()
+      assert.ok(groups.some((found) => found.groupId === groupId && found.protocolType === 'consumer'))
+      const described = await admin.describeGroups([groupId])
+      assert.equal(described.groups[0].state, 'Stable')
+      assert.equal(described.groups[0].members.length, 1)
+      const [deleted] = await admin.deleteGroups([groupId]).catch((problem) => problem.groups)
+      assert.equal(deleted.error.type, 'NON_EMPTY_GROUP')
+    }, groupId)
+    const offsets = async () => {
+      const [found] = await admin.fetchOffsets({ groupId, topics: [name] })
+      return Object.fromEntries(found.partitions.map(({ partition, offset }) => [partition, offset]))
+    }
+    assert.deepEqual(await offsets(), { 0: '10', 1: '10' })
+    await admin.setOffsets({ groupId, topic: name, partitions: [{ partition: 0, offset: '4' }] })
+    assert.deepEqual(await offsets(), { 0: '4', 1: '10' })
+    await admin.resetOffsets({ groupId, topic: name, earliest: true })
+    await withGroup(name, 1, async (group) => {
+      await patiently(() => assert.equal(group.read.length, 20))
+    }, groupId)
+    await admin.deleteGroups([groupId])
+    assert.ok(!(await admin.listGroups()).groups.some((found) => found.groupId === groupId))
+  },
+}
+
+async function servesGroups() {
+  try {
+    await admin.listGroups()
+    return true
+  } catch (problem) {
+    console.log(`no groups yet on this broker: ${problem.message}`)
+    return false
+  }
+}
+
 async function main() {
   await admin.connect()
+  if (await servesGroups()) Object.assign(checks, groupChecks)
   for (const [what, body] of Object.entries(checks)) {
     try {
       await body()

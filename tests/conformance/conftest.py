@@ -13,6 +13,7 @@ from client_aiokafka import AiokafkaClient
 from client_confluent import ConfluentClient
 from client_kafka_python import KafkaPythonClient
 from clients import Admin, Client, NotInThisClient
+from group_settings import group_settings
 from raw import Connection, eventually
 
 GIVEN = os.environ.get("SKIDWAY_CONFORMANCE_BOOTSTRAP")
@@ -45,7 +46,7 @@ def bootstrap() -> Iterator[str]:
         return
     from skidway.testing import Broker
 
-    with Broker(retention_check_ms=500) as broker:
+    with Broker(retention_check_ms=500, **group_settings()) as broker:
         yield broker.bootstrap
 
 

@@ -90,7 +90,13 @@ def default_value(made: Field, text: str | None) -> Any:
         return []
     if made.type in INTEGERS:
         return int(text or "0", 0)
-    simple = {"bool": (text or "").lower() == "true", "string": text or "", "uuid": ZERO_UUID, "records": None}
+    simple = {
+        "bool": (text or "").lower() == "true",
+        "string": text or "",
+        "uuid": ZERO_UUID,
+        "records": None,
+        "bytes": b"",
+    }
     return simple.get(made.type, {})
 
 
@@ -156,7 +162,7 @@ def write_one(field_: Field, value: Any, version: int, flexible: bool) -> bytes:
         return bytes([bool(value)])
     if kind == "uuid":
         return bytes(value)
-    if kind in ("string", "records"):
+    if kind in ("string", "bytes", "records"):
         data = value.encode() if isinstance(value, str) else value
         width = ">h" if kind == "string" else ">i"
         return write_length(None if data is None else len(data), width, flexible) + bytes(data or b"")
@@ -231,7 +237,7 @@ class Reader:
             return self.take(1) != b"\x00"
         if kind == "uuid":
             return self.take(16)
-        if kind in ("string", "records"):
+        if kind in ("string", "bytes", "records"):
             length = self.length(">h" if kind == "string" else ">i", flexible)
             nullable = version in field_.nullable or field_.array
             assert length is not None or nullable, f"{field_.name} may not be null in version {version}"
