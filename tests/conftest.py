@@ -1,6 +1,21 @@
 """For all tests: this directory's modules can be imported, and no test fails because the machine is slow."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+JOIN_GROUP = 11
+
+
+@pytest.fixture(scope="session")
+def group_bootstrap(request: pytest.FixtureRequest) -> str:
+    """The folder's `bootstrap`, if it names a broker that has consumer groups."""
+    from skidway.client.cluster import Cluster
+
+    bootstrap: str = request.getfixturevalue("bootstrap")
+    with Cluster(bootstrap) as cluster:
+        if JOIN_GROUP not in cluster.any_broker().served:
+            pytest.skip("the broker has no consumer groups (JoinGroup is not served)")
+    return bootstrap

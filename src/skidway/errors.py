@@ -322,3 +322,101 @@ class ThrottlingQuotaExceeded(ProtocolError):
 
 class BrokerIdNotRegistered(ProtocolError):
     code = ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+class OffsetMetadataTooLarge(ProtocolError):
+    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+class CoordinatorLoadInProgress(ProtocolError):
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+class CoordinatorNotAvailable(ProtocolError):
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class NotCoordinator(ProtocolError):
+    code = ErrorCode.NOT_COORDINATOR
+
+
+class IllegalGeneration(ProtocolError):
+    code = ErrorCode.ILLEGAL_GENERATION
+
+
+class InconsistentGroupProtocol(ProtocolError):
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+class InvalidGroupId(ProtocolError):
+    code = ErrorCode.INVALID_GROUP_ID
+
+
+class UnknownMemberId(ProtocolError):
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class InvalidSessionTimeout(ProtocolError):
+    code = ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+class RebalanceInProgress(ProtocolError):
+    code = ErrorCode.REBALANCE_IN_PROGRESS
+
+
+class InvalidCommitOffsetSize(ProtocolError):
+    code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+
+
+class NonEmptyGroup(ProtocolError):
+    code = ErrorCode.NON_EMPTY_GROUP
+
+
+class GroupIdNotFound(ProtocolError):
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+
+
+class MemberIdRequired(ProtocolError):
+    """Not a failure: the member is to join again with the id it was given."""
+
+    code = ErrorCode.MEMBER_ID_REQUIRED
+
+    def __init__(self, member_id: str) -> None:
+        super().__init__()
+        self.member_id = member_id
+
+
+class GroupMaxSizeReached(ProtocolError):
+    code = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+class FencedInstanceId(ProtocolError):
+    code = ErrorCode.FENCED_INSTANCE_ID
+
+
+class GroupSubscribedToTopic(ProtocolError):
+    code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+class UnstableOffsetCommit(ProtocolError):
+    code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+
+class FencedMemberEpoch(ProtocolError):
+    code = ErrorCode.FENCED_MEMBER_EPOCH
+
+
+class UnreleasedInstanceId(ProtocolError):
+    code = ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+class UnsupportedAssignor(ProtocolError):
+    code = ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+class StaleMemberEpoch(ProtocolError):
+    code = ErrorCode.STALE_MEMBER_EPOCH
+
+
+class InvalidRegularExpression(ProtocolError):
+    code = ErrorCode.INVALID_REGULAR_EXPRESSION

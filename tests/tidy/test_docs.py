@@ -10,9 +10,10 @@ import pytest
 
 from skidway.broker.router import HANDLERS, Routes
 from skidway.cli.main import COMMANDS
+from skidway.groups.settings import GroupSettings
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.metadata.topic_configs import TOPIC_KEYS
-from skidway.server.config import Settings
+from skidway.server.config import GROUP_NAMES, TABLES, Settings
 from skidway.server.flags import build_parser
 from skidway.wire.registry import APIS
 
@@ -80,13 +81,18 @@ def test_settings_are_told_with_their_defaults() -> None:
     expected = {}
     for field in msgspec.structs.fields(Settings):
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory
-        if field.name in ("limits", "topic_defaults"):
+        if field.name in TABLES:
             expected[field.name] = "table"
         elif default is None:
             expected[field.name] = "(none)"
         else:
             expected[field.name] = str(default).lower() if isinstance(default, bool) else str(default)
     assert told == expected
+
+
+def test_group_settings_are_told_with_their_defaults() -> None:
+    told = {name: int(default.replace(",", "")) for name, default, _ in table("configuration.md", "Groups")}
+    assert told == {name: getattr(GroupSettings(), name) for name in GROUP_NAMES}
 
 
 def test_limits_are_told_with_their_defaults() -> None:

@@ -90,8 +90,15 @@ class Call:
         """Called when the peer hangs up while the call waits."""
         self.parts: list[Part] | None = None
 
+    @property
+    def client_host(self) -> str:
+        """As Kafka shows it to people."""
+        return "/" + self.connection.peer.rpartition(":")[0].strip("[]")
+
     def reply(self, response: Any) -> None:
         assert self.parts is None, "a call is answered once"
+        # It leads back here through whatever waited: thousands of such rings a second would be work for the collector.
+        self.on_gone = None
         if self.connection.gone:
             return
         try:

@@ -49,6 +49,7 @@ class Hosting:
         logs: Logs,
         turn: Turn,
         on_removed: Callable[[Partition], None],
+        on_topics_changed: Callable[[list[str]], None],
         on_trouble: Callable[[str], None],
     ) -> None:
         self.settings = settings
@@ -56,6 +57,7 @@ class Hosting:
         self.logs = logs
         self.turn = turn
         self.on_removed = on_removed
+        self.on_topics_changed = on_topics_changed
         self.on_trouble = on_trouble
         self.image = Image()
         self.partitions = Partitions()
@@ -71,8 +73,10 @@ class Hosting:
 
     def publish(self, records: Sequence[Message], wall_ms: int) -> None:
         """Follow records that are committed. Before `start` only the image does."""
+        deleted: list[str] = []
         for record in records:
             if isinstance(record, RemoveTopicRecord) and self.started:
+                deleted.append(self.image.topics_by_id[record.topic_id].name)
                 self._remove(record.topic_id, wall_ms)
             self.image.apply(record)
             if not self.started:
@@ -83,6 +87,8 @@ class Hosting:
                 self._follow_change(self.image.topics_by_id[record.topic_id], record.partition_id)
             elif isinstance(record, ConfigRecord):
                 self._reconfigure(record)
+        if self.started and (deleted or any(isinstance(record, PartitionRecord) for record in records)):
+            self.on_topics_changed(deleted)
 
     def when_done(self, step: Callable[[], None]) -> None:
         """Call it when everything published so far can be used."""

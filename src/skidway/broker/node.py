@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from skidway.broker.connection import Connection
+from skidway.broker.coordinators import OFFSETS_TOPIC, Coordinators
 from skidway.broker.fetch_sessions import FetchSessions
 from skidway.broker.hosting import Hosting
 from skidway.broker.identity import load_identity
-from skidway.broker.partition import Partition, log_settings
+from skidway.broker.partition import Journal, Partition, log_settings
 from skidway.broker.partitions import Partitions
 from skidway.broker.producer_ids import ProducerIds
 from skidway.broker.router import Routes
@@ -90,6 +91,7 @@ class Node:
         self.fetch_sessions = FetchSessions(limits, random)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.upkeep = Upkeep(self)
+        self.groups = Coordinators(self, settings.groups)
         self._refusal_told_ms = -REFUSALS_TOLD_EVERY_MS
         self.waiting_bytes = 0
         """Replies of all connections that an older request of theirs holds back."""
@@ -104,13 +106,15 @@ class Node:
         identity = load_identity(self.disk, self.random, settings.node_id, settings.cluster_id)
         self.cluster_id = identity.cluster_id
         self.logs = Logs.open(self.disk, self.limits)
-        self.hosting = Hosting(settings, self.limits, self.logs, self.turn, self._on_removed, self.on_trouble)
+        self.hosting = Hosting(
+            settings, self.limits, self.logs, self.turn, self._on_removed, self._on_topics_changed, self.on_trouble
+        )
         self.image: Image = self.hosting.image
         self.partitions: Partitions = self.hosting.partitions
         self.metadata = self._open_metadata(wall_ms)
         self.controller: Replicated[Controller, Message] = Replicated(
             self._new_controller,
-            LogStore(self.metadata.log, self.clock),
+            LogStore(Journal(self.metadata), self.clock),
             lambda records: self.hosting.publish(records, self.clock.wall_ms()),
         )
         self._submit_now(Bootstrap(), now_ms)
@@ -126,6 +130,7 @@ class Node:
             now_ms,
         )
         self.hosting.start(wall_ms)
+        self.groups.start()
         self.upkeep.start(now_ms)
 
     def maintain(self, now_ms: int, wall_ms: int) -> None:
@@ -157,8 +162,6 @@ class Node:
             respond(StorageError(self.failure))
             return
         self.controller.submit(operation, now_ms, lambda reply: self.hosting.when_done(lambda: respond(reply)))
-        if self.metadata.log.end_offset > self.metadata.log.high_watermark:
-            self.turn.wants_sync(self.metadata)
 
     def create_missing_topics(
         self, names: list[str], now_ms: int, respond: Callable[[dict[str, ErrorCode] | ProtocolError], None]
@@ -277,12 +280,18 @@ class Node:
         if partition is self.metadata:
             self.controller.on_committed(high_watermark)
             return
+        if partition.topic == OFFSETS_TOPIC:
+            self.groups.on_committed(partition)
         self.acknowledgements.wake(partition, high_watermark)
         self.polls.wake(partition, added_bytes)
 
     def _on_removed(self, partition: Partition) -> None:
         self.acknowledgements.fail(partition, UnknownTopicOrPartition(f"{partition} was deleted"))
         self.polls.disturb(partition)
+        self.groups.on_removed(partition)
+
+    def _on_topics_changed(self, deleted: list[str]) -> None:
+        self.groups.on_topics_changed(deleted, self.clock.monotonic_ms())
 
     def _fail(self, reason: str) -> None:
         """A failed sync is final: what the kernel did with the pages, nobody can tell. Reads go on."""
@@ -295,3 +304,4 @@ class Node:
             partition.fail(reason)
             self.acknowledgements.fail(partition, error)
         self.controller.on_lost(error)
+        self.groups.fail(error)

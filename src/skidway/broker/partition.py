@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from skidway.broker.turn import Turn
-from skidway.errors import InvalidTransactionState, StorageError
+from skidway.errors import InvalidTopic, InvalidTransactionState, StorageError
 from skidway.limits import DEFAULT_LIMITS
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.log.sync import SyncTicket
 from skidway.metadata.topic_configs import TopicConfig
-from skidway.records.batch import TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, TimestampType
+from skidway.metadata.topic_names import is_internal
+from skidway.ports import FileSlice
+from skidway.records.batch import TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader, TimestampType
 from skidway.records.validation import TopicRules, validate
 from skidway.replica.leader import Leader
 
@@ -37,6 +39,7 @@ class Partition:
         "committed_bytes",
         "flush_sync",
         "index",
+        "internal",
         "leader",
         "log",
         "min_in_sync",
@@ -52,6 +55,7 @@ class Partition:
         self, topic: str, topic_id: bytes, index: int, log: Log, leader: Leader, config: TopicConfig, turn: Turn
     ) -> None:
         self.topic = topic
+        self.internal = is_internal(topic)
         self.topic_id = topic_id
         self.index = index
         self.log = log
@@ -78,6 +82,8 @@ class Partition:
 
     def produce(self, records: memoryview, acks: int, produce_version: int, wall_ms: int) -> Appended:
         """Check and append one batch. It is committed once the high watermark has passed its end."""
+        if self.internal:
+            raise InvalidTopic(f"{self.topic} belongs to the broker")
         self.leader.admit(acks, self.min_in_sync)
         batch, header = validate(records, self.rules, produce_version, wall_ms)
         if header.attributes & TRANSACTIONAL_BIT:
@@ -90,14 +96,20 @@ class Partition:
                 if log.failure is not None and end_offset > log.high_watermark:
                     raise StorageError(log.failure)
                 return Appended(original, end_offset, -1)
+        base_offset = self.append(batch, header, wall_ms)
+        append_time_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else -1
+        return Appended(base_offset, log.end_offset, append_time_ms)
+
+    def append(self, batch: bytearray | memoryview, header: BatchHeader, wall_ms: int) -> int:
+        """Append a batch that needs no checks; returns its base offset."""
+        log = self.log
         base_offset = log.append(batch, header, self.leader.epoch, wall_ms)
         self.appended_bytes += len(batch)
         if self.flush_sync:
             self.turn.wants_sync(self)
         else:
             self._stored(log.end_offset, self.appended_bytes)
-        append_time_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else -1
-        return Appended(base_offset, log.end_offset, append_time_ms)
+        return base_offset
 
     def begin_sync(self) -> SyncTicket | None:
         """The files to sync now; None while a sync is under way (the next one covers what came since)."""
@@ -148,6 +160,33 @@ class Partition:
             self.log.advance_high_watermark(high_watermark)
             self.turn.has_moved(self, stored_bytes - self.committed_bytes)
             self.committed_bytes = stored_bytes
+
+
+class Journal:
+    """A partition as the log of a machine: its records are appended, synced and read like any others."""
+
+    __slots__ = ("_partition",)
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    @property
+    def start_offset(self) -> int:
+        return self._partition.log.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._partition.log.end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._partition.log.high_watermark
+
+    def append(self, batch: memoryview | bytearray, header: BatchHeader, leader_epoch: int, now_ms: int) -> int:
+        return self._partition.append(batch, header, now_ms)
+
+    def read(self, offset: int, max_bytes: int, *, committed: bool = True, min_one: bool = True) -> FileSlice | None:
+        return self._partition.log.read(offset, max_bytes, committed=committed, min_one=min_one)
 
 
 def topic_rules(config: TopicConfig) -> TopicRules:

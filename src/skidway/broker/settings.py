@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from skidway.groups.settings import GroupSettings
 from skidway.limits import Limits
 from skidway.metadata import topic_configs
 
@@ -22,6 +23,7 @@ class NodeSettings:
     default_replication_factor: int = 1
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Topic settings (`retention.ms`, `flush`, …) for topics that have none of their own."""
+    groups: GroupSettings = field(default_factory=GroupSettings)
     retention_check_ms: int = 300_000
     checkpoint_ms: int = 60_000
 

@@ -15,6 +15,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topic": ("skidway.cli.topic", "make, list, describe, alter, grow and delete topics"),
     "produce": ("skidway.cli.produce", "send messages from standard input or a file"),
     "consume": ("skidway.cli.consume", "print messages, from any place, following or not"),
+    "group": ("skidway.cli.group", "list, describe, reset and delete consumer groups"),
+    "dlq": ("skidway.cli.dlq", "list, show and replay dead letters"),
     "inspect": ("skidway.cli.inspect", "dump and verify a partition's files"),
     "bench": ("skidway.cli.bench", "measure throughput and latency of a broker"),
 }

@@ -1,6 +1,57 @@
-"""A small blocking Kafka client: what the command line, the pytest fixture and the tests talk to a broker with.
+"""Two things: helpers for applications over confluent-kafka, and the small client of the command line and the tests.
 
-It knows one connection (`connection`), who leads what (`cluster`), topics and configs (`admin`), writing (`producer`)
-and reading by partition and offset (`consumer`). It has no threads; an object belongs to one thread at a time.
-Groups and transactions are not its business: real applications use a Kafka client of their own.
+For applications (importable from here; what needs a library that is not installed says which):
+`DeadLetters`, `Backoff`; `Deduplicator`, `message_id` with `SqliteMarks`, `PostgresMarks`, `RedisMarks`; `SaltedKey`;
+`HotKeyPartitioner`.
+
+The small client blocks and has no threads; an object belongs to one thread at a time. It knows one connection
+(`connection`), who leads what (`cluster`), topics and configs (`admin`), groups from outside (`groups`, `lag`),
+writing (`producer`) and reading by partition and offset (`consumer`). It joins no group and runs no transaction: real
+applications use a Kafka client of their own.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skidway.client.dead_letters import Backoff, DeadLetterRefused, DeadLetters
+    from skidway.client.deduplication import Deduplicator, InProgress, message_id
+    from skidway.client.hot_keys import HotKeyPartitioner
+    from skidway.client.redis_marks import RedisMarks
+    from skidway.client.salting import SaltedKey
+    from skidway.client.sql_marks import PostgresMarks, SqliteMarks
+
+_MODULES = {
+    "Backoff": "dead_letters",
+    "DeadLetterRefused": "dead_letters",
+    "DeadLetters": "dead_letters",
+    "Deduplicator": "deduplication",
+    "HotKeyPartitioner": "hot_keys",
+    "InProgress": "deduplication",
+    "PostgresMarks": "sql_marks",
+    "RedisMarks": "redis_marks",
+    "SaltedKey": "salting",
+    "SqliteMarks": "sql_marks",
+    "message_id": "deduplication",
+}
+
+__all__ = [
+    "Backoff",
+    "DeadLetterRefused",
+    "DeadLetters",
+    "Deduplicator",
+    "HotKeyPartitioner",
+    "InProgress",
+    "PostgresMarks",
+    "RedisMarks",
+    "SaltedKey",
+    "SqliteMarks",
+    "message_id",
+]
+
+
+def __getattr__(name: str) -> object:
+    """On first use: the command line starts without them."""
+    if name in _MODULES:
+        return getattr(import_module(f"skidway.client.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

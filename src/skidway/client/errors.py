@@ -17,6 +17,7 @@ RETRIABLE = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.NOT_CONTROLLER,
@@ -58,6 +59,10 @@ _SENTENCES = {
     ErrorCode.KAFKA_STORAGE_ERROR: "the broker cannot use its disk for this partition",
     ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas",
     ErrorCode.REQUEST_TIMED_OUT: "the broker ran out of time",
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members and only they may commit; stop them first",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "a member of the group is subscribed to the topic",
 }
 
 

@@ -2,18 +2,25 @@
 
 A machine decides without changing anything, and changes only by applying records:
 
-    decide(operation, now_ms) -> Decision(records, reply)
+    decide(operation, now_ms) -> Decision(records, reply, notes, answers)
     apply(record) -> None
+    note(note) -> None
 
 Records of one decision are appended as one unit and applied at once, so the next decision sees them. The reply waits
 until the store has committed them; a decision without records may have seen uncommitted state and waits as well.
 Just before a reply, its records are handed to `publish`: what the rest of the node may act on. When an append fails
 the state is thrown away and rebuilt from the store: slower than undoing, but there is no undo to get wrong.
+
+Some machines also know things that are not worth a record: who waits, who was heard of when. Notes are how a
+decision changes those; they are noted after the records are applied and are gone after a reload. A decision may leave
+its call unanswered for now (the reply is PARKED); a later decision answers it by naming the operation. A reload
+forgets what the machine knew of parked calls, so all of them are answered with the error.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
 from skidway.errors import ProtocolError, StorageError
@@ -29,13 +36,28 @@ class Operation(Generic[Reply]):
     __slots__ = ()
 
 
+class Parking(Enum):
+    PARKED = "parked"
+
+
+PARKED = Parking.PARKED
+"""The reply of a decision whose caller has to wait for another decision."""
+
+
 @dataclass(slots=True)
 class Decision(Generic[Record, Reply]):
     records: list[Record]
     reply: Reply
+    notes: list[Any] = field(default_factory=list)
+    """Changes of what the machine knows beside its records, in order."""
+    answers: list[tuple[Operation[Any], Any]] = field(default_factory=list)
+    """For calls parked by earlier decisions, or by this one: the operation as it was submitted, and the reply."""
 
 
 class Machine(Protocol[Record]):
+    """One whose decisions have notes also has `note(note)`: it changes what no record says, never fails and never
+    looks at the time."""
+
     def decide(self, operation: Operation[Any], now_ms: int) -> Decision[Record, Any]:
         """Changes nothing. Raises ProtocolError when the operation is refused as a whole."""
         ...
@@ -49,7 +71,7 @@ class Store(Protocol[StoredRecord]):
     """The log the records live in."""
 
     def append(self, records: Sequence[StoredRecord], now_ms: int) -> int:
-        """All or nothing; returns the new end offset. Raises StorageError."""
+        """All or nothing; returns the new end offset. Raises StorageError, or what is wrong with the records."""
         ...
 
     def read_all(self) -> Iterable[StoredRecord]: ...
@@ -65,8 +87,7 @@ class Store(Protocol[StoredRecord]):
 class _Parked(Generic[Record]):
     end_offset: int
     records: Sequence[Record]
-    reply: Any
-    respond: Callable[[Any], None] = field(repr=False)
+    replies: list[tuple[Callable[[Any], None], Any]] = field(repr=False)
 
 
 AnyMachine = TypeVar("AnyMachine", bound=Machine[Any])
@@ -77,15 +98,16 @@ class Replicated(Generic[AnyMachine, Record]):
         self,
         new_machine: Callable[[], AnyMachine],
         store: Store[Record],
-        publish: Callable[[Sequence[Record]], None] = lambda records: None,
+        publish: Callable[[Sequence[Record]], None] | None = None,
     ) -> None:
         self._new_machine = new_machine
         self._store = store
         self._publish = publish
         self._parked: deque[_Parked[Record]] = deque()
+        self._held: dict[int, tuple[Operation[Any], Callable[[Any], None]]] = {}
         self._unreadable: StorageError | None = None
         loaded = self._load()
-        self._parked.append(_Parked(self._end_offset, loaded, None, lambda reply: None))
+        self._parked.append(_Parked(self._end_offset, loaded, []))
         self.on_committed(store.committed_offset)
 
     @property
@@ -96,6 +118,11 @@ class Replicated(Generic[AnyMachine, Record]):
     @property
     def parked_count(self) -> int:
         return len(self._parked)
+
+    @property
+    def held_count(self) -> int:
+        """Calls that wait for another call, not for a commit."""
+        return len(self._held)
 
     def submit(
         self, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
@@ -113,40 +140,63 @@ class Replicated(Generic[AnyMachine, Record]):
                 self._end_offset = self._store.append(decision.records, now_ms)
             except StorageError as error:
                 respond(error)
-                self._reload()
+                self._reload(error)
+                return
+            except ProtocolError as refusal:
+                # Nothing was written and nothing is wrong with the store: these records are too large for it.
+                respond(refusal)
                 return
             for record in decision.records:
                 self._machine.apply(record)
-        self._parked.append(_Parked(self._end_offset, decision.records, decision.reply, respond))
+        for note in decision.notes:
+            self._note(note)
+        replies = self._replies(operation, decision, respond)
+        self._parked.append(_Parked(self._end_offset, decision.records, replies))
         self.on_committed(self._store.committed_offset)
+
+    def _replies(
+        self, operation: Operation[Any], decision: Decision[Record, Any], respond: Callable[[Any], None]
+    ) -> list[tuple[Callable[[Any], None], Any]]:
+        replies: list[tuple[Callable[[Any], None], Any]] = []
+        if decision.reply is PARKED:
+            self._held[id(operation)] = (operation, respond)
+        else:
+            replies.append((respond, decision.reply))
+        for answered, reply in decision.answers:
+            _, respond_then = self._held.pop(id(answered))
+            replies.append((respond_then, reply))
+        return replies
 
     def on_committed(self, offset: int) -> None:
         """The store has committed everything below `offset`."""
         parked = self._parked
         while parked and parked[0].end_offset <= offset:
             entry = parked.popleft()
-            if entry.records:
+            if entry.records and self._publish is not None:
                 self._publish(entry.records)
-            entry.respond(entry.reply)
+            for respond, reply in entry.replies:
+                respond(reply)
 
     def on_lost(self, error: ProtocolError) -> None:
         """Leadership or the disk is gone: what waits will not be committed by us. The fate of its records is
         unknown until the store is read again, so whoever follows `publish` has to start over as well."""
         parked, self._parked = self._parked, deque()
-        self._reload()
-        for entry in parked:
-            entry.respond(error)
+        self._reload(error)
+        _tell(parked, error)
 
     def _load(self) -> list[Record]:
         self._machine = self._new_machine()
+        self._note: Callable[[Any], None] = getattr(self._machine, "note", _refuse_note)
         records: list[Record] = []
         for record in self._store.read_all():
             self._machine.apply(record)
-            records.append(record)
+            if self._publish is not None:
+                records.append(record)
         self._end_offset = self._store.end_offset
         return records
 
-    def _reload(self) -> None:
+    def _reload(self, cause: ProtocolError) -> None:
+        held, self._held = self._held, {}
         try:
             self._load()
         except StorageError as error:
@@ -157,5 +207,16 @@ class Replicated(Generic[AnyMachine, Record]):
             # What was appended before the failure is still in the log: its replies go on waiting.
             lost = [entry for entry in self._parked if entry.end_offset > self._end_offset]
             self._parked = deque(entry for entry in self._parked if entry.end_offset <= self._end_offset)
-        for entry in lost:
-            entry.respond(self._unreadable or StorageError("The records of this change were lost."))
+        _tell(lost, self._unreadable or StorageError("The records of this change were lost."))
+        for _, respond in held.values():
+            respond(cause)
+
+
+def _refuse_note(note: Any) -> None:
+    raise AssertionError(f"a machine that takes no notes decided on {note}")
+
+
+def _tell(entries: Iterable[_Parked[Any]], error: ProtocolError) -> None:
+    for entry in entries:
+        for respond, _ in entry.replies:
+            respond(error)

@@ -23,6 +23,7 @@ def make_node(settings: Settings, advertised: Address, disk: RealDisk, clock: Cl
         default_partitions=settings.default_partitions,
         default_replication_factor=settings.default_replication_factor,
         topic_defaults={"flush": settings.flush, **settings.topic_defaults},
+        groups=settings.groups,
         retention_check_ms=settings.retention_check_ms,
         checkpoint_ms=settings.checkpoint_ms,
     )

@@ -7,17 +7,19 @@ Anything unknown or wrong stops the start with one sentence: what, where, what w
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 import msgspec
 import msgspec.structs
 
+from skidway.groups.settings import GroupSettings
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, Limits
 
 ENVIRONMENT_PREFIX = "SKIDWAY_"
 TABLE_SEPARATOR = "__"
 PORT_MAX = 65_535
+DEFAULT_GROUPS = GroupSettings()
 # Set by other parts of the project, not by an operator.
 ENVIRONMENT_RESERVED = ("SKIDWAY_CONFIG", "SKIDWAY_BOOTSTRAP")
 
@@ -53,6 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     default_partitions: int = 1
     default_replication_factor: int = 1
     topic_defaults: dict[str, str] = {}
+    groups: GroupSettings = DEFAULT_GROUPS
     limits: Limits = DEFAULT_LIMITS
     retention_check_ms: int = 300_000
     checkpoint_ms: int = 60_000
@@ -77,9 +80,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return Address(socket.gethostname(), bound_port)
 
 
-TABLES = ("limits", "topic_defaults")
+TABLES = ("groups", "limits", "topic_defaults")
 NAMES = tuple(Settings.__struct_fields__)
 LIMIT_NAMES = tuple(field.name for field in fields(Limits))
+GROUP_NAMES = (
+    "initial_rebalance_delay_ms",
+    "session_timeout_ms_min",
+    "session_timeout_ms_max",
+    "size_max",
+    "retention_ms",
+    "retention_check_ms",
+    "offset_metadata_bytes_max",
+    "offsets_partitions",
+)
 POSITIVE = ("default_partitions", "default_replication_factor", "retention_check_ms", "checkpoint_ms", "sync_threads")
 EXPECTED = {
     int: "a whole number",
@@ -170,6 +183,8 @@ def _put(name: str, value: Value, origin: str, values: dict[str, Value], origins
     table, dot, inner = name.partition(".")
     if dot and table == "limits":
         _require_known(inner, LIMIT_NAMES, "limits.", origin)
+    elif dot and table == "groups":
+        _require_known(inner, GROUP_NAMES, "groups.", origin)
     elif not (dot and table == "topic_defaults"):
         _require_known(name, NAMES, "", origin)
         if name in TABLES:
@@ -191,18 +206,30 @@ def _require_known(name: str, known: tuple[str, ...], prefix: str, origin: str) 
 def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
     top: dict[str, Value] = {}
     limits: dict[str, int] = {}
+    groups: dict[str, int] = {}
     topic_defaults: dict[str, str] = {}
     for name, value in values.items():
         table, dot, inner = name.partition(".")
         if dot and table == "limits":
             limits[inner] = _convert(name, value, int, origins[name])
+        elif dot and table == "groups":
+            groups[inner] = _convert(name, value, int, origins[name])
+            if groups[inner] < (0 if inner.endswith("_ms") else 1):
+                raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {groups[inner]}")
         elif dot:
             topic_defaults[inner] = _topic_value(name, value, origins[name])
         else:
             top[name] = _convert(name, value, _FIELD_TYPES[name], origins[name])
-    settings = Settings(**top, topic_defaults=topic_defaults, limits=_build_limits(limits, origins))
+    settings = Settings(
+        **top, topic_defaults=topic_defaults, limits=_build_limits(limits, origins), groups=_build_groups(groups)
+    )
     _check(settings, origins)
     return settings
+
+
+def _build_groups(values: dict[str, int]) -> GroupSettings:
+    changes: dict[str, Any] = dict(values)
+    return replace(DEFAULT_GROUPS, **changes)
 
 
 def _build_limits(values: dict[str, int], origins: dict[str, str]) -> Limits:

@@ -6,6 +6,7 @@ A second signal ends the process at once; the logs are then recovered at the nex
 
 import asyncio
 import dataclasses
+import gc
 import logging
 import os
 import signal
@@ -113,6 +114,9 @@ class Broker:
         turn = Turn(loop, node, clock, sync_threads=settings.sync_threads)
         listener = Listener(loop, node, turn, clock, settings.limits, hangup=self._hangup)
         turn.settle()
+        # What is there now stays: the collector need not look at it again, which would stop the loop for milliseconds.
+        gc.collect()
+        gc.freeze()
         await listener.start(bound)
         self._maintain(loop, node, turn)
         self._tell_ready(Address(address.host, port))

@@ -45,7 +45,8 @@ class Broker:
         self.data_dir = Path(data_dir) if data_dir is not None else Path(self._own.name, "data")
         self.host = host
         self.port = port
-        self._arguments = [*_flags(settings), *arguments]
+        # Nobody wants to wait in a test for members that do not come; a later flag of the same name wins.
+        self._arguments = ["--set", "groups.initial_rebalance_delay_ms=0", *_flags(settings), *arguments]
         self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None

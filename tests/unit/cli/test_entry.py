@@ -34,7 +34,7 @@ def deaf_port() -> Iterator[int]:
 def test_help_lists_every_command() -> None:
     shown = skidway("--help")
     assert shown.returncode == 0
-    for command in ("serve", "topic", "produce", "consume", "inspect", "bench"):
+    for command in ("serve", "topic", "produce", "consume", "group", "dlq", "inspect", "bench"):
         assert f"  {command} " in shown.stdout
 
 
@@ -49,6 +49,13 @@ def test_help_lists_every_command() -> None:
         ("topic", "delete"),
         ("produce",),
         ("consume",),
+        ("group", "list"),
+        ("group", "describe"),
+        ("group", "reset"),
+        ("group", "delete"),
+        ("dlq", "list"),
+        ("dlq", "show"),
+        ("dlq", "replay"),
         ("inspect", "log"),
         ("bench", "produce"),
         ("bench", "consume"),
@@ -78,6 +85,13 @@ def test_a_misspelt_command() -> None:
         ("topic", "delete", "a", "--yes"),
         ("produce", "a"),
         ("consume", "a"),
+        ("group", "list"),
+        ("group", "describe", "a"),
+        ("group", "reset", "a", "--to", "earliest"),
+        ("group", "delete", "a", "--yes"),
+        ("dlq", "list"),
+        ("dlq", "show", "a"),
+        ("dlq", "replay", "a"),
         ("bench", "produce"),
     ],
     ids=" ".join,
@@ -97,6 +111,11 @@ def test_no_broker_is_one_line_and_exit_code_1(words: tuple[str, ...], deaf_port
         (("consume", "a", "--from", "yesterday"), "expected beginning, end, an offset"),
         (("consume", "a", "-f", "--until", "5"), "give one of them"),
         (("topic", "alter", "a"), "nothing to alter"),
+        (("group", "reset", "a"), "either --to WHERE or --shift"),
+        (("group", "reset", "a", "--to", "1", "--shift", "-1"), "either --to WHERE or --shift"),
+        (("group", "reset", "a", "--to", "yesterday"), "expected beginning, end, an offset"),
+        (("dlq", "replay", "a", "--partition", "any"), "key or source"),
+        (("dlq", "replay", "a", "--to", "a"), "cannot be replayed into itself"),
         (("bench", "latency", "--acks", "0"), "no latency to measure"),
         (("produce", "a", "--file", "/no/such/file"), "/no/such/file: no such file or directory"),
     ],
@@ -111,7 +130,7 @@ def test_wrong_options_are_one_line_too(words: tuple[str, ...], said: str) -> No
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("skidway ", ["serve", "topic", "produce", "consume", "inspect", "bench"]),
+        ("skidway ", ["serve", "topic", "produce", "consume", "group", "dlq", "inspect", "bench"]),
         ("skidway to", ["topic"]),
         ("skidway topic d", ["describe", "delete"]),
         ("skidway serve --data", ["--data-dir"]),

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from skidway.errors import InvalidRequest, NotController, ProtocolError, StorageError
-from skidway.runtime.replicated import Decision, Operation, Replicated
+from skidway.errors import InvalidRequest, NotController, ProtocolError, RecordListTooLarge, StorageError
+from skidway.runtime.replicated import PARKED, Decision, Operation, Replicated
+
+LARGEST = 1_000
 
 
 @dataclass(slots=True)
@@ -48,6 +50,8 @@ class MemoryStore:
     def append(self, records: Sequence[int], now_ms: int) -> int:
         if self.failing:
             raise StorageError("disk full")
+        if any(record > LARGEST for record in records):
+            raise RecordListTooLarge("too large")
         self.records.extend(records)
         return len(self.records)
 
@@ -148,6 +152,16 @@ def test_a_failed_append_changes_nothing_and_earlier_replies_go_on_waiting() -> 
     assert world.published == [2, 4]
 
 
+def test_records_the_store_cannot_take_are_refused_and_all_goes_on() -> None:
+    world = World()
+    world.submit(Add(2))
+    world.submit(Add(LARGEST + 1))
+    assert world.replies == ["too large"]
+    world.submit(Add(3))
+    world.commit(2)
+    assert world.replies == ["too large", 2, 5]
+
+
 def test_records_the_failure_took_along_are_answered_as_lost() -> None:
     world = World()
     world.submit(Add(2))
@@ -174,3 +188,75 @@ def test_losing_the_leadership_answers_all_that_waits() -> None:
     world.host.on_lost(NotController("moved"))
     assert world.replies == ["moved", "moved"]
     assert world.host.parked_count == 0
+
+
+class Meet(Operation[str]):
+    """Answered when another one comes, with a number that counts the pairs."""
+
+
+class Booth:
+    """Who waits is known to the machine alone; the pairs are in the log."""
+
+    def __init__(self) -> None:
+        self.pairs = 0
+        self.waiting: Meet | None = None
+
+    def decide(self, operation: Operation[Any], now_ms: int) -> Decision[int, Any]:
+        assert isinstance(operation, Meet)
+        if self.waiting is None:
+            return Decision([], PARKED, [operation])
+        pair = f"pair {self.pairs + 1}"
+        return Decision([1], PARKED, [None], [(self.waiting, pair), (operation, pair)])
+
+    def apply(self, record: int) -> None:
+        self.pairs += record
+
+    def note(self, note: Meet | None) -> None:
+        self.waiting = note
+
+
+class Meeting:
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.told: list[str] = []
+        self.host = Replicated[Booth, int](Booth, self.store)
+
+    def meet(self, name: str) -> None:
+        self.host.submit(Meet(), 0, lambda reply: self.told.append(f"{name}: {reply}"))
+
+    def commit(self) -> None:
+        self.store.committed_offset = self.store.end_offset
+        self.host.on_committed(self.store.end_offset)
+
+
+def test_a_parked_call_is_answered_by_a_later_decision_once_its_records_are_committed() -> None:
+    meeting = Meeting()
+    meeting.meet("a")
+    meeting.commit()
+    assert meeting.told == []
+    meeting.meet("b")
+    assert meeting.host.machine.pairs == 1
+    assert meeting.told == []
+    meeting.commit()
+    assert meeting.told == ["a: pair 1", "b: pair 1"]
+    assert meeting.host.held_count == 0
+
+
+def test_a_failed_append_answers_everyone_who_was_parked() -> None:
+    meeting = Meeting()
+    meeting.meet("a")
+    meeting.store.failing = True
+    meeting.meet("b")
+    assert sorted(meeting.told) == ["a: disk full", "b: disk full"]
+    assert meeting.host.held_count == 0
+    assert meeting.host.machine.waiting is None
+
+
+def test_losing_the_leadership_answers_the_parked_too() -> None:
+    meeting = Meeting()
+    meeting.meet("a")
+    meeting.meet("b")
+    meeting.meet("c")
+    meeting.host.on_lost(NotController("moved"))
+    assert sorted(meeting.told) == ["a: moved", "b: moved", "c: moved"]
+    assert meeting.host.machine.pairs == 1

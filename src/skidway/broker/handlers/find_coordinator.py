@@ -1,15 +1,15 @@
 """FindCoordinator (key 10), v0–v6: which broker coordinates a group or a transactional id.
 
-With one node that is this node, whatever is asked for. The APIs of the coordinators themselves are not served yet and
-not advertised; this one is, because librdkafka compresses with lz4 only where it finds it.
-Not served: share groups.
+With one node that is this node, whatever is asked for. The first question about a group makes the topic its state is
+kept in, and is answered when that is there.
+Not served: share groups. Transactional ids have no coordinator behind this answer yet.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skidway.errors import ErrorCode
+from skidway.errors import CoordinatorNotAvailable, ErrorCode, ProtocolError
 from skidway.wire.schema.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
@@ -17,13 +17,21 @@ if TYPE_CHECKING:
     from skidway.broker.node import Node
 
 BATCHED_SINCE = 4
-KEY_TYPES = (0, 1)
-"""Groups and transactional ids."""
+GROUP, TRANSACTION = 0, 1
 
 
-def handle(node: Node, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def handle(node: Node, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
+    if request.key_type != GROUP:
+        return _response(node, call, request, None)
+    node.groups.prepare(call.now_ms, lambda error: call.reply(_response(node, call, request, error)))
+    return None
+
+
+def _response(
+    node: Node, call: Call, request: FindCoordinatorRequest, error: ProtocolError | None
+) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if call.version >= BATCHED_SINCE else [request.key]
-    found = [_coordinator(node, request.key_type, key) for key in keys]
+    found = [_coordinator(node, request.key_type, key, error) for key in keys]
     if call.version >= BATCHED_SINCE:
         return FindCoordinatorResponse(coordinators=found)
     (only,) = found
@@ -36,8 +44,10 @@ def handle(node: Node, call: Call, request: FindCoordinatorRequest) -> FindCoord
     )
 
 
-def _coordinator(node: Node, key_type: int, key: str) -> Coordinator:
-    if key_type not in KEY_TYPES:
+def _coordinator(node: Node, key_type: int, key: str, error: ProtocolError | None) -> Coordinator:
+    if key_type not in (GROUP, TRANSACTION):
         message = f"coordinators of type {key_type} are not available"
         return Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, message)
+    if error is not None:
+        return Coordinator(key, -1, "", -1, CoordinatorNotAvailable.code, error.message)
     return Coordinator(key, node.settings.node_id, node.settings.host, node.settings.port, 0, "")

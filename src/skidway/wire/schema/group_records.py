@@ -137,3 +137,4 @@ class OffsetCommitValue(Message, versions="0-4", flexible="4+"):
     metadata: str = string("0+")
     commit_timestamp: int = int64("0+")
     expire_timestamp: int = int64("1", default=-1)
+    topic_id: bytes = uuid("4+", tag=0)

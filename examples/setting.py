@@ -1,0 +1,51 @@
+"""What the examples share: a topic with ten messages in it, and a consumer that starts with the group's position."""
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+
+from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+BOOTSTRAP = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("SKIDWAY_BOOTSTRAP", "127.0.0.1:9092")
+COUNT = 10
+
+
+def new_topic(name: str | None = None) -> str:
+    """A fresh topic each time, so that an example can be run twice."""
+    topic = name or f"example-{secrets.token_hex(4)}"
+    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    admin.create_topics([NewTopic(topic, 1)])[topic].result()
+    return topic
+
+
+def fill(topic: str) -> None:
+    producer = Producer({"bootstrap.servers": BOOTSTRAP, "enable.idempotence": True})
+    for number in range(COUNT):
+        producer.produce(topic, f"order {number}", headers={"message-id": f"order-{number}"})
+    assert producer.flush(30) == 0
+
+
+def join(topic: str, group: str) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": BOOTSTRAP,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6000,
+        }
+    )
+    consumer.subscribe([topic])
+    return consumer
+
+
+def messages(consumer: Consumer) -> Iterator[Message]:
+    """What there is, until nothing has come for a while. The first may take as long as joining the group does."""
+    patience_s = 30.0
+    while (message := consumer.poll(patience_s)) is not None:
+        if message.error():
+            raise RuntimeError(message.error())
+        patience_s = 2.0
+        yield message

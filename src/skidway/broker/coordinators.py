@@ -1,0 +1,202 @@
+"""The group coordinators of this node: one for each partition of `__consumer_offsets`.
+
+The topic is made when a group is first asked for. A coordinator is loaded from its partition's log before it answers,
+at the start of the node where there is something to load, otherwise on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from skidway.broker.partition import Journal, Partition
+from skidway.errors import CoordinatorNotAvailable, NotCoordinator, ProtocolError, StorageError
+from skidway.groups.coordinator import GroupCoordinator
+from skidway.groups.operations import MetadataChanged, Tick
+from skidway.groups.partition import partition_of
+from skidway.groups.records import GroupRecord
+from skidway.groups.settings import GroupSettings
+from skidway.groups.store import GroupStore
+from skidway.metadata.image import Image
+from skidway.metadata.operations import CreateTopics, NewTopic, TopicCreated
+from skidway.runtime.replicated import Operation, Replicated
+from skidway.runtime.timers import Timer
+
+if TYPE_CHECKING:
+    from skidway.broker.node import Node
+
+Reply = TypeVar("Reply")
+OFFSETS_TOPIC = "__consumer_offsets"
+OFFSETS_CONFIGS: list[tuple[str, str | None]] = [("retention.ms", "-1"), ("segment.bytes", str(100 * 1024 * 1024))]
+
+
+class TopicsView:
+    """What coordinators may know of the cluster's topics."""
+
+    __slots__ = ("_image", "_node")
+
+    def __init__(self, node: Node, image: Image) -> None:
+        self._node = node
+        self._image = image
+
+    def partition_count(self, name: str) -> int | None:
+        topic = self._image.topics.get(name)
+        return None if topic is None else len(topic.partitions)
+
+    def id_of(self, name: str) -> bytes | None:
+        topic = self._image.topics.get(name)
+        return None if topic is None else topic.id
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        topic = self._image.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def names(self) -> Iterable[str]:
+        return self._image.topics
+
+    @property
+    def epoch(self) -> int:
+        return self._node.metadata_offset
+
+
+class Coordinator:
+    """One partition's machine, its host, and its timer."""
+
+    __slots__ = ("host", "timer")
+
+    def __init__(self, host: Replicated[GroupCoordinator, GroupRecord]) -> None:
+        self.host = host
+        self.timer: Timer | None = None
+
+
+class Coordinators:
+    def __init__(self, node: Node, settings: GroupSettings) -> None:
+        self._node = node
+        self._settings = settings
+        self._loaded: dict[Partition, Coordinator] = {}
+
+    def start(self) -> None:
+        """Load whatever has something to load: sessions and offsets run out whether somebody asks or not."""
+        for partition in self._node.partitions.of_topic(OFFSETS_TOPIC):
+            if partition.log.end_offset > partition.log.start_offset and not partition.log.quarantined:
+                self._load(partition)
+
+    def prepare(self, now_ms: int, respond: Callable[[ProtocolError | None], None]) -> None:
+        """Answer when there is a topic to keep groups in."""
+        if OFFSETS_TOPIC in self._node.image.topics:
+            respond(None)
+            return
+
+        def answer(reply: list[TopicCreated] | ProtocolError) -> None:
+            respond(reply if isinstance(reply, ProtocolError) else None)
+
+        topic = NewTopic(OFFSETS_TOPIC, self._settings.offsets_partitions, -1, [], OFFSETS_CONFIGS)
+        self._node.submit(CreateTopics([topic]), now_ms, answer)
+
+    def submit(
+        self, group_id: str, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
+    ) -> None:
+        """Ask the coordinator of a group."""
+        try:
+            coordinator = self._coordinator_of(group_id)
+        except ProtocolError as error:
+            respond(error)
+            return
+
+        def answer(reply: Reply | ProtocolError) -> None:
+            # Every member takes this for a reason to look for its coordinator again, and to come back.
+            respond(NotCoordinator(reply.message or "") if isinstance(reply, StorageError) else reply)
+
+        self._submit(coordinator, operation, now_ms, answer)
+
+    def submit_to_all(
+        self,
+        make: Callable[[], Operation[Reply]],
+        now_ms: int,
+        respond: Callable[[list[Reply | ProtocolError]], None],
+    ) -> None:
+        """Ask all coordinators that have any groups; answers when all have."""
+        coordinators = list(self._loaded.values())
+        replies: list[Reply | ProtocolError] = []
+
+        def answer(reply: Reply | ProtocolError) -> None:
+            replies.append(reply)
+            if len(replies) == len(coordinators):
+                respond(replies)
+
+        if not coordinators:
+            respond(replies)
+        for coordinator in coordinators:
+            self._submit(coordinator, make(), now_ms, answer)
+
+    def on_committed(self, partition: Partition) -> None:
+        coordinator = self._loaded.get(partition)
+        if coordinator is not None:
+            coordinator.host.on_committed(partition.log.high_watermark)
+            self._arm(coordinator)
+
+    def on_removed(self, partition: Partition) -> None:
+        coordinator = self._loaded.pop(partition, None)
+        if coordinator is not None:
+            coordinator.host.on_lost(NotCoordinator())
+            if coordinator.timer is not None:
+                coordinator.timer.cancel()
+
+    def on_topics_changed(self, deleted: list[str], now_ms: int) -> None:
+        for coordinator in list(self._loaded.values()):
+            self._submit(coordinator, MetadataChanged(deleted), now_ms, lambda reply: None)
+
+    def fail(self, error: StorageError) -> None:
+        """The data directory takes no more writes: nothing that waits will be committed."""
+        for coordinator in self._loaded.values():
+            coordinator.host.on_lost(error)
+
+    def _coordinator_of(self, group_id: str) -> Coordinator:
+        topic = self._node.image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            raise CoordinatorNotAvailable("there is no topic for groups yet: find the coordinator first")
+        if self._node.failure is not None:
+            raise CoordinatorNotAvailable(self._node.failure)
+        try:
+            partition = self._node.partitions.find(OFFSETS_TOPIC, partition_of(group_id, len(topic.partitions)))
+        except ProtocolError as error:
+            raise CoordinatorNotAvailable(str(error)) from None
+        return self._loaded.get(partition) or self._load(partition)
+
+    def _load(self, partition: Partition) -> Coordinator:
+        node = self._node
+        try:
+            host: Replicated[GroupCoordinator, GroupRecord] = Replicated(
+                lambda: GroupCoordinator(self._settings, TopicsView(node, node.image), node.random, node.clock),
+                GroupStore(Journal(partition), node.clock, partition.leader.epoch),
+            )
+        except StorageError as error:
+            node.on_trouble(f"{partition}: groups cannot be loaded: {error}")
+            raise CoordinatorNotAvailable(str(error)) from error
+        coordinator = self._loaded[partition] = Coordinator(host)
+        self._arm(coordinator)
+        return coordinator
+
+    def _submit(
+        self,
+        coordinator: Coordinator,
+        operation: Operation[Reply],
+        now_ms: int,
+        respond: Callable[[Reply | ProtocolError], None],
+    ) -> None:
+        coordinator.host.submit(operation, now_ms, respond)
+        self._arm(coordinator)
+
+    def _arm(self, coordinator: Coordinator) -> None:
+        """Have it ticked when something of it is over. A tick too early does no harm, so a timer only moves down."""
+        deadline_ms = coordinator.host.machine.deadline_ms
+        timer = coordinator.timer
+        if timer is not None and timer.armed:
+            if timer.deadline_ms <= deadline_ms:
+                return
+            timer.cancel()
+        coordinator.timer = self._node.timers.at(deadline_ms, lambda: self._tick(coordinator))
+
+    def _tick(self, coordinator: Coordinator) -> None:
+        if self._node.failure is None:
+            self._submit(coordinator, Tick(), self._node.clock.monotonic_ms(), lambda reply: None)

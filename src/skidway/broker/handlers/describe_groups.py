@@ -1,0 +1,72 @@
+"""DescribeGroups (key 15), v0–v6: classic groups and their members. An unknown group is Dead; from v6 an error too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.broker.authorized import GROUP_OPERATIONS, NOT_ASKED
+from skidway.errors import ErrorCode, GroupIdNotFound, ProtocolError
+from skidway.groups import operations
+from skidway.groups.operations import DescribeGroup
+from skidway.wire.schema.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from skidway.broker.call import Call
+    from skidway.broker.node import Node
+
+NOT_FOUND_SINCE = 6
+DEAD = "Dead"
+
+
+def handle(node: Node, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse | None:
+    names = list(dict.fromkeys(request.groups))
+    response = DescribeGroupsResponse(groups=[DescribedGroup(group_id=name) for name in names])
+    missing = len(names)
+    if not missing:
+        return response
+    allowed = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+
+    def take(entry: DescribedGroup, reply: operations.DescribedGroup | ProtocolError) -> None:
+        nonlocal missing
+        entry.authorized_operations = allowed
+        _fill(call.version, entry, reply)
+        missing -= 1
+        if missing == 0:
+            call.reply(response)
+
+    for entry in response.groups:
+        node.groups.submit(
+            entry.group_id,
+            DescribeGroup(entry.group_id),
+            call.now_ms,
+            lambda reply, entry=entry: take(entry, reply),  # type: ignore[misc]
+        )
+    return None
+
+
+def _fill(version: int, entry: DescribedGroup, reply: operations.DescribedGroup | ProtocolError) -> None:
+    if isinstance(reply, ProtocolError):
+        entry.group_state = DEAD if isinstance(reply, GroupIdNotFound) else ""
+        if not isinstance(reply, GroupIdNotFound) or version >= NOT_FOUND_SINCE:
+            entry.error_code, entry.error_message = reply.code, reply.message
+        return
+    entry.error_code = ErrorCode.NONE
+    entry.group_state = reply.state
+    entry.protocol_type = reply.protocol_type
+    entry.protocol_data = reply.protocol_name
+    entry.members = [
+        DescribedGroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.metadata,
+            member.assignment,
+        )
+        for member in reply.members
+    ]

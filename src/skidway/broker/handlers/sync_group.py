@@ -1,0 +1,38 @@
+"""SyncGroup (key 14), v0–v5: the leader brings the assignment, everyone else gets theirs once it is committed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.errors import InconsistentGroupProtocol, ProtocolError
+from skidway.groups.operations import SyncGroup, SyncReply
+from skidway.wire.schema.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from skidway.broker.call import Call
+    from skidway.broker.node import Node
+
+PROTOCOL_SINCE = 5
+
+
+def handle(node: Node, call: Call, request: SyncGroupRequest) -> SyncGroupResponse | None:
+    if call.version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
+        return SyncGroupResponse(error_code=InconsistentGroupProtocol.code)
+    operation = SyncGroup(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        request.protocol_type,
+        request.protocol_name,
+        [(assignment.member_id, bytes(assignment.assignment)) for assignment in request.assignments],
+    )
+
+    def answer(reply: SyncReply | ProtocolError) -> None:
+        if isinstance(reply, ProtocolError):
+            call.reply(SyncGroupResponse(error_code=reply.code))
+        else:
+            call.reply(SyncGroupResponse(0, 0, reply.protocol_type, reply.protocol_name, reply.assignment))
+
+    node.groups.submit(request.group_id, operation, call.now_ms, answer)
+    return None

@@ -1,0 +1,278 @@
+"""`skidway group`: list and describe consumer groups, move their offsets, delete them."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skidway.cli.output import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_TIMEOUT_S,
+    AsJson,
+    Bootstrap,
+    Timeout,
+    fail,
+    friendly,
+    group,
+    print_json,
+    print_table,
+    run,
+)
+from skidway.cli.places import EXPECTED, parse_place
+from skidway.cli.resets import Move, Shift, Target, plan
+
+if TYPE_CHECKING:
+    from skidway.client.cluster import Cluster
+    from skidway.client.groups import Group
+    from skidway.client.lag import Lag
+
+app = group("List, describe, reset and delete consumer groups.")
+
+Names = Annotated[list[str], typer.Argument(metavar="GROUP…", help="One group or more.")]
+PARTITION_COLUMNS = ("topic", "partition", "committed", "end", "lag", "behind", "owner")
+
+
+def _cluster(bootstrap: str, timeout_s: float) -> "Cluster":
+    from skidway.client.cluster import Cluster
+
+    return Cluster(bootstrap, client_id="skidway-cli", timeout_ms=int(timeout_s * 1000))
+
+
+@app.command("list", epilog="Example: skidway group list --state Stable")
+@friendly
+def list_groups(
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Only groups in this state, e.g. Stable or Empty; repeatable.")
+    ] = None,
+    names_only: Annotated[bool, typer.Option("--names", "-q", help="Only the names, one a line.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """List the groups of all brokers."""
+    from skidway.client.groups import Groups
+
+    with _cluster(bootstrap, timeout) as cluster:
+        groups = Groups(cluster).all(states=state or [])
+    if as_json:
+        print_json(
+            [{"group": one.id, "state": one.state, "type": one.type, "protocol": one.protocol} for one in groups]
+        )
+    elif names_only:
+        for one in groups:
+            typer.echo(one.id)
+    elif groups:
+        rows = [(one.id, one.state or "-", one.type or "-", one.protocol or "-") for one in groups]
+        print_table(("group", "state", "type", "protocol"), rows)
+    else:
+        typer.echo("no groups", err=True)
+
+
+@app.command(epilog="Example: skidway group describe billing --json")
+@friendly
+def describe(
+    groups: Names,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Members of groups, and for each partition its owner, offsets and lag in messages and in time.
+
+    Behind is the age of the first message that the group has not consumed.
+    """
+    with _cluster(bootstrap, timeout) as cluster:
+        documents = [_describe(cluster, name) for name in groups]
+    if as_json:
+        print_json(documents)
+        return
+    for number, document in enumerate(documents):
+        if number:
+            typer.echo()
+        _print_description(document)
+
+
+@app.command(epilog="Example: skidway group reset billing --to 2026-01-31T12:00 --topic orders --execute")
+@friendly
+def reset(
+    name: Annotated[str, typer.Argument(metavar="GROUP", help="The group. It must have no members.")],
+    to: Annotated[str | None, typer.Option("--to", metavar="WHERE", help=f"earliest, latest; or {EXPECTED}.")] = None,
+    shift: Annotated[
+        int | None, typer.Option("--shift", metavar="±N", help="That many messages on, or back if negative.")
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", help="Only this topic; repeatable. Default: all with a committed offset."),
+    ] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Only this partition; repeatable.")
+    ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without it the change is only shown.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Move the committed offsets of a group. Shows the change and, unless --execute is given, leaves it at that."""
+    from skidway.client.groups import Groups
+
+    target = _target(to, shift)
+    with _cluster(bootstrap, timeout) as cluster:
+        groups = Groups(cluster)
+        _refuse_live(groups, name, known=bool(topic))
+        moves = plan(cluster, groups, name, target, topic or [], partition or [])
+        if execute:
+            groups.commit(name, {(move.topic, move.partition): move.new for move in moves})
+    if as_json:
+        print_json({"group": name, "executed": execute, "partitions": [_move_document(move) for move in moves]})
+        return
+    _print_moves(moves)
+    done = f"group {name} reset" if execute else "dry run: nothing was changed; --execute does it"
+    typer.echo(done)
+
+
+@app.command(epilog="Example: skidway group delete billing --yes")
+@friendly
+def delete(
+    groups: Names,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Delete groups that have no members, with their committed offsets."""
+    from skidway.client.groups import Groups
+
+    if not yes:
+        typer.confirm(f"Delete {', '.join(groups)} and all their offsets?", abort=True)
+    with _cluster(bootstrap, timeout) as cluster:
+        for name in groups:
+            Groups(cluster).delete(name)
+            typer.echo(f"deleted {name}")
+
+
+def _target(to: str | None, shift: int | None) -> Target:
+    if (to is None) == (shift is None):
+        fail("say where to: either --to WHERE or --shift ±N")
+    if shift is not None:
+        return Shift(shift)
+    assert to is not None
+    try:
+        return parse_place(to, time.time_ns() // 1_000_000)
+    except ValueError as error:
+        fail(str(error))
+
+
+def _refuse_live(groups: Any, name: str, *, known: bool) -> None:
+    """Members would go on from where they are and commit over it: brokers refuse that, and here is why."""
+    from skidway.client.groups import NoSuchGroup
+
+    try:
+        found: Group = groups.describe(name)
+    except NoSuchGroup:
+        if not known:
+            raise
+        return
+    if found.live:
+        hosts = ", ".join(sorted({f"{member.client_id} at {member.host}" for member in found.members}))
+        count = len(found.members)
+        who = f"{count} member{'s' * (count != 1)} ({hosts})" if count else "members coming and going"
+        fail(f"group {name} is in use: {found.state}, {who}; its members would commit over the reset, stop them first")
+
+
+def _describe(cluster: "Cluster", name: str) -> dict[str, Any]:
+    from skidway.client.groups import Groups
+    from skidway.client.lag import measure
+
+    groups = Groups(cluster)
+    found = groups.describe(name)
+    lags = measure(cluster, found, groups.committed(name))
+    now_ms = time.time_ns() // 1_000_000
+    return {
+        "group": name,
+        "state": found.state,
+        "type": found.type,
+        "protocol": found.protocol,
+        "assignor": found.assignor,
+        "coordinator": str(found.coordinator),
+        "members": [
+            {
+                "member": member.id,
+                "instance": member.instance_id,
+                "client": member.client_id,
+                "host": member.host,
+                "partitions": len(member.partitions),
+            }
+            for member in found.members
+        ],
+        "lag": sum(lag.messages or 0 for lag in lags),
+        "behind_s": max((lag.seconds(now_ms) or 0.0 for lag in lags), default=0.0),
+        "partitions": [_lag_document(lag, now_ms) for lag in lags],
+    }
+
+
+def _lag_document(lag: "Lag", now_ms: int) -> dict[str, Any]:
+    return {
+        "topic": lag.topic,
+        "partition": lag.partition,
+        "owner": lag.owner.id if lag.owner else None,
+        "committed": lag.committed,
+        "start": lag.start,
+        "end": lag.end,
+        "lag": lag.messages,
+        "behind_s": lag.seconds(now_ms),
+        "first_unconsumed_ms": lag.first_unconsumed_ms,
+        "deleted_unread": lag.deleted,
+    }
+
+
+def _print_description(document: dict[str, Any]) -> None:
+    members = document["members"]
+    typer.echo(f"{document['group']}  {document['state']}  {document['type']}  {document['assignor']}".rstrip())
+    behind = f", {age(document['behind_s'])} behind" if document["lag"] else ""
+    count = f"{len(members)} member{'s' * (len(members) != 1)}"
+    typer.echo(f"{count}, lag {document['lag']}{behind}, coordinator {document['coordinator']}")
+    if document["partitions"]:
+        rows = [
+            tuple(
+                age(entry["behind_s"]) if column == "behind" else "-" if entry[column] is None else entry[column]
+                for column in PARTITION_COLUMNS
+            )
+            for entry in document["partitions"]
+        ]
+        print_table(PARTITION_COLUMNS, rows, right=PARTITION_COLUMNS[1:6])
+    if members:
+        columns = ("member", "instance", "client", "host", "partitions")
+        rows = [
+            tuple(member[column] if member[column] is not None else "-" for column in columns) for member in members
+        ]
+        print_table(columns, rows, right=("partitions",))
+    for entry in document["partitions"]:
+        if entry["deleted_unread"]:
+            text = f"{entry['topic']} partition {entry['partition']}: {entry['deleted_unread']} messages were deleted"
+            typer.echo(f"warning: {text} before the group came to them", err=True)
+
+
+def age(seconds: float | None) -> str:
+    """1.5s, 12m, 3.4h, 2.1d; `-` where nobody knows."""
+    if seconds is None:
+        return "-"
+    for limit, unit, divisor in ((60, "s", 1), (3600, "m", 60), (86400, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds / divisor:.3g}{unit}"
+    return f"{seconds / 86400:.1f}d"
+
+
+def _move_document(move: Move) -> dict[str, Any]:
+    return {"topic": move.topic, "partition": move.partition, "from": move.old, "to": move.new, "note": move.note}
+
+
+def _print_moves(moves: list[Move]) -> None:
+    rows = [
+        (move.topic, move.partition, "-" if move.old is None else move.old, move.new, move.change, move.note)
+        for move in moves
+    ]
+    print_table(
+        ("topic", "partition", "from", "to", "change", "note"), rows, right=("partition", "from", "to", "change")
+    )
+
+
+def main(arguments: list[str]) -> int:
+    return run(app, "skidway group", arguments)

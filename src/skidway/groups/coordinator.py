@@ -1,0 +1,326 @@
+"""The coordinator of the groups in one partition of `__consumer_offsets`: a decide/apply machine.
+
+It finds the group, asks the protocol the group follows, and decides itself what is the same for all protocols:
+offsets, listing, deleting, what is over by time. Sessions and joins use the monotonic time given to `decide`;
+timestamps that go into records, and retention, use the wall clock.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
+from typing import Any
+
+from skidway.errors import (
+    ErrorCode,
+    GroupIdNotFound,
+    IllegalGeneration,
+    InvalidGroupId,
+    UnsupportedVersion,
+)
+from skidway.groups import offsets as offset_records
+from skidway.groups.classic import Classic
+from skidway.groups.kinds import Context, Group, GroupDecision, GroupIs, GroupKind, SessionRenewed, Topics, nothing
+from skidway.groups.members import ClassicGroup
+from skidway.groups.offsets import Offsets
+from skidway.groups.operations import (
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    DescribeGroup,
+    FetchOffsets,
+    GroupType,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListedGroup,
+    ListGroups,
+    MetadataChanged,
+    SyncGroup,
+    Tick,
+)
+from skidway.groups.records import GroupRecord
+from skidway.groups.settings import GroupSettings
+from skidway.ports import Clock, Random
+from skidway.runtime.replicated import Decision, Operation
+from skidway.wire.schema.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+EXPIRED_RECORDS_PER_TICK_MAX = 1_000
+"""A decision is one batch; what more has expired waits for the next tick, which is at once."""
+
+
+class GroupCoordinator:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        topics: Topics,
+        random: Random,
+        clock: Clock,
+        consumer: Callable[[Context], GroupKind] | None = None,
+    ) -> None:
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self._settings = settings
+        self._topics = topics
+        self._clock = clock
+        context = Context(settings, topics, random, clock, self.groups, self.offsets)
+        self._classic = Classic(context)
+        self._consumer = consumer(context) if consumer is not None else None
+        self._wakeups = Wakeups()
+        self._retention_check_ms: int | None = None
+        """None until the first tick after loading, which is due at once."""
+
+    @property
+    def deadline_ms(self) -> int:
+        """When the next Tick is due; it never harms earlier."""
+        if self._retention_check_ms is None:
+            return 0
+        first = self._wakeups.first_ms
+        return self._retention_check_ms if first is None else min(first, self._retention_check_ms)
+
+    # Deciding.
+
+    def decide(self, operation: Operation[Any], now_ms: int) -> GroupDecision:
+        match operation:
+            case Heartbeat() | JoinGroup() | SyncGroup() | LeaveGroup() | DescribeGroup():
+                if not operation.group_id and not isinstance(operation, DescribeGroup):
+                    raise InvalidGroupId()
+                return self._protocol_of(operation).decide(operation, now_ms)
+            case CommitOffsets():
+                return self._commit(operation, now_ms)
+            case FetchOffsets():
+                return self._fetch(operation)
+            case DeleteOffsets():
+                return self._delete_offsets(operation)
+            case ListGroups():
+                return Decision([], self._listed(operation))
+            case DeleteGroup():
+                return self._delete_group(operation)
+            case MetadataChanged():
+                return self._metadata_changed(operation, now_ms)
+            case Tick():
+                return self._tick(now_ms)
+        return self._consumer_protocol().decide(operation, now_ms)
+
+    def _protocol_of(self, operation: JoinGroup | SyncGroup | Heartbeat | LeaveGroup | DescribeGroup) -> GroupKind:
+        """The classic requests of a group that follows the consumer protocol are answered by that protocol: its
+        members may be of either. An empty group follows whoever comes next."""
+        group = self.groups.get(operation.group_id)
+        if group is None or group.type == GroupType.CLASSIC:
+            return self._classic
+        if isinstance(operation, DescribeGroup) or (isinstance(operation, JoinGroup) and group.is_empty):
+            return self._classic
+        return self._consumer_protocol()
+
+    def _consumer_protocol(self) -> GroupKind:
+        if self._consumer is None:
+            raise UnsupportedVersion("groups of the consumer protocol are not served here")
+        return self._consumer
+
+    def _kind(self, group: Group) -> GroupKind:
+        return self._classic if group.type == GroupType.CLASSIC else self._consumer_protocol()
+
+    def _group(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise GroupIdNotFound(f"Group {group_id} not found.")
+        return group
+
+    def _commit(self, operation: CommitOffsets, now_ms: int) -> GroupDecision:
+        group = self.groups.get(operation.group_id)
+        if group is not None:
+            group.check_commit(operation.member_id, operation.instance_id, operation.generation, operation.version)
+        elif operation.generation >= 0:
+            raise GroupIdNotFound() if operation.version >= 9 else IllegalGeneration()
+        wall_ms = self._clock.wall_ms()
+        records, codes = offset_records.commit_records(
+            operation, self._settings.offset_metadata_bytes_max, wall_ms, self._topics.id_of
+        )
+        notes = self._classic.renewed_by_commit(group, operation.member_id, now_ms)
+        return Decision(records, codes, notes)
+
+    def _fetch(self, operation: FetchOffsets) -> GroupDecision:
+        group = self.groups.get(operation.group_id)
+        if group is not None:
+            group.check_fetch(operation.member_id, operation.member_epoch)
+        return Decision([], self.offsets.fetch(operation, self._topics.id_of))
+
+    def _delete_offsets(self, operation: DeleteOffsets) -> GroupDecision:
+        if not operation.group_id:
+            raise InvalidGroupId()
+        group = self._group(operation.group_id)
+        group.check_offset_deletion()
+        subscribed = {topic: group.is_subscribed(topic) for topic, _ in operation.partitions}
+        free = [each for each in operation.partitions if not subscribed[each[0]]]
+        codes = [
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed[topic] else ErrorCode.NONE
+            for topic, _ in operation.partitions
+        ]
+        return Decision(self.offsets.tombstones(operation.group_id, free), codes)
+
+    def _listed(self, operation: ListGroups) -> list[ListedGroup]:
+        states = {state.strip().lower() for state in operation.states}
+        types = {kind.strip().lower() for kind in operation.types}
+        return [
+            ListedGroup(group.group_id, group.protocol_type, group.state_name, group.type)
+            for group in self.groups.values()
+            if (not states or group.state_name.lower() in states) and (not types or group.type.value in types)
+        ]
+
+    def _delete_group(self, operation: DeleteGroup) -> GroupDecision:
+        group = self._group(operation.group_id)
+        group.check_deletion()
+        return Decision([*self.offsets.tombstones(operation.group_id), *group.tombstones()], None)
+
+    def _metadata_changed(self, operation: MetadataChanged, now_ms: int) -> GroupDecision:
+        decision = nothing()
+        decision.records += self.offsets.tombstones_of_topics(operation.deleted_topics)
+        if self._consumer is not None:
+            _extend(decision, self._consumer.decide_metadata_changed(now_ms))
+        return decision
+
+    # Time.
+
+    def _tick(self, now_ms: int) -> GroupDecision:
+        decision = nothing()
+        if self._retention_check_ms is None:
+            for kind in (self._classic, self._consumer):
+                if kind is not None:
+                    _extend(decision, kind.decide_start(now_ms))
+            decision.notes.append(_RetentionChecked(now_ms + self._settings.retention_check_ms))
+            return decision
+        due = self._wakeups.due(now_ms)
+        for group_id in due:
+            group = self.groups.get(group_id)
+            if group is not None:
+                _extend(decision, self._kind(group).decide_tick(group, now_ms))
+        if now_ms >= self._retention_check_ms:
+            expired, more = self._expired()
+            # A group that just changed is left alone until the next time: its draft knows nothing of this.
+            changed = set(due)
+            decision.records += [record for record in expired if _group_id(record) not in changed]
+            decision.notes.append(_RetentionChecked(now_ms if more else now_ms + self._settings.retention_check_ms))
+        decision.notes.append(_Ticked(due))
+        return decision
+
+    def _expired(self) -> tuple[list[GroupRecord], bool]:
+        """Tombstones for offsets that were retained long enough and for empty groups without offsets."""
+        wall_ms = self._clock.wall_ms()
+        records: list[GroupRecord] = []
+        for group in self.groups.values():
+            gone = self._expired_offsets(group, wall_ms)
+            records += self.offsets.tombstones(group.group_id, gone)
+            if group.is_empty and len(gone) == len(self.offsets.of(group.group_id)) and group.deadline_ms is None:
+                records += group.tombstones()
+            if len(records) >= EXPIRED_RECORDS_PER_TICK_MAX:
+                return records, True
+        return records, False
+
+    def _expired_offsets(self, group: Group, wall_ms: int) -> list[tuple[str, int]]:
+        gone = []
+        for partition, committed in self.offsets.of(group.group_id).items():
+            since_ms = group.retained_since_ms(committed)
+            if since_ms is None or group.is_subscribed(partition[0]):
+                continue
+            if self.offsets.pending(group.group_id, partition):
+                continue
+            if offset_records.has_expired(committed, since_ms, self._settings.retention_ms, wall_ms):
+                gone.append(partition)
+        return gone
+
+    # Changing.
+
+    def apply(self, record: GroupRecord) -> None:
+        key, value = record.key, record.value
+        match key:
+            case OffsetCommitKey():
+                assert value is None or isinstance(value, OffsetCommitValue)
+                self.offsets.apply(key, value)
+                if value is not None and key.group not in self.groups:
+                    # A consumer that only keeps its offsets here: a group without members.
+                    self.groups[key.group] = ClassicGroup(key.group, state_since_ms=value.commit_timestamp)
+            case GroupMetadataKey():
+                assert value is None or isinstance(value, GroupMetadataValue)
+                if value is None:
+                    self.groups.pop(key.group, None)
+                else:
+                    self.groups[key.group] = ClassicGroup.from_record(key.group, value)
+            case _:
+                if self._consumer is not None:
+                    self._consumer.apply(record)
+
+    def note(self, note: Any) -> None:
+        match note:
+            case SessionRenewed(group_id, member_id, deadline_ms):
+                self.groups[group_id].renew_session(member_id, deadline_ms)
+                self._wakeups.at(group_id, deadline_ms)
+            case GroupIs(group):
+                self.groups[group.group_id] = group
+                self._wakeups.at(group.group_id, group.deadline_ms)
+            case _RetentionChecked():
+                self._retention_check_ms = note.next_ms
+            case _Ticked():
+                for group_id in note.group_ids:
+                    self._wakeups.forget(group_id)
+                    if group_id in self.groups:
+                        self._wakeups.at(group_id, self.groups[group_id].deadline_ms)
+            case _:
+                self._consumer_protocol().note(note)
+
+
+class _RetentionChecked:
+    __slots__ = ("next_ms",)
+
+    def __init__(self, next_ms: int) -> None:
+        self.next_ms = next_ms
+
+
+class _Ticked:
+    __slots__ = ("group_ids",)
+
+    def __init__(self, group_ids: list[str]) -> None:
+        self.group_ids = group_ids
+
+
+class Wakeups:
+    """When each group wants a tick, at the latest: a group whose deadlines moved away is woken for nothing, once."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, int] = {}
+        self._sorted: list[tuple[int, str]] = []
+
+    @property
+    def first_ms(self) -> int | None:
+        return self._sorted[0][0] if self._sorted else None
+
+    def at(self, group_id: str, deadline_ms: int | None) -> None:
+        """At the deadline or earlier."""
+        armed = self._at.get(group_id)
+        if deadline_ms is None or (armed is not None and armed <= deadline_ms):
+            return
+        self.forget(group_id)
+        self._at[group_id] = deadline_ms
+        insort(self._sorted, (deadline_ms, group_id))
+
+    def forget(self, group_id: str) -> None:
+        armed = self._at.pop(group_id, None)
+        if armed is not None:
+            del self._sorted[bisect_left(self._sorted, (armed, group_id))]
+
+    def due(self, now_ms: int) -> list[str]:
+        end = bisect_right(self._sorted, now_ms, key=lambda entry: entry[0])
+        return [group_id for _, group_id in self._sorted[:end]]
+
+
+def _group_id(record: GroupRecord) -> str:
+    key: Any = record.key
+    return key.group if isinstance(key, OffsetCommitKey | GroupMetadataKey) else key.group_id
+
+
+def _extend(decision: GroupDecision, more: GroupDecision) -> None:
+    decision.records += more.records
+    decision.notes += more.notes
+    decision.answers += more.answers

@@ -1,0 +1,135 @@
+"""What a coordinator needs of a group, whatever its protocol, and what a protocol may use of the coordinator.
+
+A protocol decides on drafts: it copies a group, changes the copy, and hands it back as the note `GroupIs`, beside the
+records that make the durable part of it. So a decision that never happens leaves no trace.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from skidway.groups.offsets import CommittedOffset, Offsets
+from skidway.groups.operations import GroupType
+from skidway.groups.records import GroupRecord
+from skidway.groups.settings import GroupSettings
+from skidway.ports import Clock, Random
+from skidway.runtime.replicated import Decision, Operation
+
+GroupDecision = Decision[GroupRecord, Any]
+
+
+class Topics(Protocol):
+    """The cluster's topics, read only."""
+
+    def partition_count(self, name: str) -> int | None: ...
+
+    def id_of(self, name: str) -> bytes | None: ...
+
+    def name_of(self, topic_id: bytes) -> str | None: ...
+
+    def names(self) -> Iterable[str]: ...
+
+    @property
+    def epoch(self) -> int:
+        """Changes when any of the answers may have changed."""
+        ...
+
+
+class Group(Protocol):
+    """A group in memory. The checks raise what the client is told."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def type(self) -> GroupType: ...
+
+    @property
+    def state_name(self) -> str: ...
+
+    @property
+    def protocol_type(self) -> str: ...
+
+    @property
+    def is_empty(self) -> bool: ...
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the group wants a tick, on the monotonic clock."""
+        ...
+
+    def renew_session(self, member_id: str, deadline_ms: int) -> None: ...
+
+    def check_commit(self, member_id: str, instance_id: str | None, generation: int, version: int) -> None: ...
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None: ...
+
+    def check_offset_deletion(self) -> None: ...
+
+    def check_deletion(self) -> None: ...
+
+    def is_subscribed(self, topic: str) -> bool: ...
+
+    def retained_since_ms(self, committed: CommittedOffset) -> int | None:
+        """The wall time from which an offset's retention counts; None when it does not count yet."""
+        ...
+
+    def tombstones(self) -> list[GroupRecord]:
+        """The records that take away everything but the offsets."""
+        ...
+
+
+@dataclass(slots=True)
+class Context:
+    """What the protocols share. Decisions read it; only `apply` and `note` change `groups` and `offsets`."""
+
+    settings: GroupSettings
+    topics: Topics
+    random: Random
+    clock: Clock
+    groups: dict[str, Group]
+    offsets: Offsets
+
+
+class GroupKind(Protocol):
+    """One protocol: the decisions on its groups and the records that only it writes."""
+
+    def decide(self, operation: Operation[Any], now_ms: int) -> GroupDecision: ...
+
+    def decide_tick(self, group: Group, now_ms: int) -> GroupDecision:
+        """`group.deadline_ms` has come."""
+        ...
+
+    def decide_metadata_changed(self, now_ms: int) -> GroupDecision: ...
+
+    def decide_start(self, now_ms: int) -> GroupDecision:
+        """Once after loading: the loaded members get a session each."""
+        ...
+
+    def apply(self, record: GroupRecord) -> None:
+        """Records other than offsets and classic groups."""
+        ...
+
+    def note(self, note: Any) -> None:
+        """Notes other than those below."""
+        ...
+
+
+@dataclass(slots=True)
+class GroupIs:
+    """Note: the group in memory is now this one, and belongs to the coordinator."""
+
+    group: Group
+
+
+@dataclass(slots=True)
+class SessionRenewed:
+    """Note: the member was heard of."""
+
+    group_id: str
+    member_id: str
+    deadline_ms: int
+
+
+def nothing() -> GroupDecision:
+    return Decision([], None)

@@ -1,0 +1,134 @@
+"""Committed offsets: what is kept, and the decisions about it that do not depend on the group's protocol.
+
+An offset lives until it is deleted, its topic or group is, or it was retained long enough: since its commit, or since
+the group became empty; as long as a member subscribes to its topic it does not expire. A topic that was deleted and
+made again under its name is another topic: what was committed for the first is not an offset of the second.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from skidway.errors import ErrorCode
+from skidway.groups.operations import CommitOffsets, FetchedOffset, FetchOffsets, OffsetToCommit
+from skidway.groups.records import GroupRecord
+from skidway.wire.message import ZERO_UUID
+from skidway.wire.schema.group_records import OffsetCommitKey, OffsetCommitValue
+
+Partition = tuple[str, int]
+TopicId = Callable[[str], bytes | None]
+
+
+@dataclass(slots=True)
+class CommittedOffset:
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    """Wall time."""
+    expire_ms: int = -1
+    """Wall time, asked for by an old client; -1 for the coordinator's own retention."""
+    topic_id: bytes = ZERO_UUID
+    """Zero when it was not known."""
+
+
+@dataclass(slots=True)
+class Offsets:
+    by_group: dict[str, dict[Partition, CommittedOffset]] = field(default_factory=dict)
+
+    def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        partition = (key.topic, key.partition)
+        if value is not None:
+            committed = CommittedOffset(
+                value.offset,
+                value.leader_epoch,
+                value.metadata,
+                value.commit_timestamp,
+                value.expire_timestamp,
+                value.topic_id,
+            )
+            self.by_group.setdefault(key.group, {})[partition] = committed
+            return
+        offsets = self.by_group.get(key.group)
+        if offsets is None:
+            return
+        offsets.pop(partition, None)
+        if not offsets:
+            del self.by_group[key.group]
+
+    def of(self, group_id: str) -> dict[Partition, CommittedOffset]:
+        return self.by_group.get(group_id, {})
+
+    def pending(self, group_id: str, partition: Partition) -> bool:
+        """Whether an open transaction has committed an offset here. There are no transactions yet."""
+        return False
+
+    def fetch(self, operation: FetchOffsets, topic_id: TopicId) -> list[FetchedOffset]:
+        offsets = self.of(operation.group_id)
+        if operation.partitions is not None:
+            return [self._fetched(operation, offsets.get(each), each, topic_id) for each in operation.partitions]
+        fetched = [self._fetched(operation, offsets[each], each, topic_id) for each in sorted(offsets)]
+        return [each for each in fetched if each.offset != -1 or each.error]
+
+    def _fetched(
+        self, operation: FetchOffsets, found: CommittedOffset | None, partition: Partition, topic_id: TopicId
+    ) -> FetchedOffset:
+        if operation.require_stable and self.pending(operation.group_id, partition):
+            return FetchedOffset(*partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        if found is None or not _same_topic(found.topic_id, topic_id(partition[0])):
+            return FetchedOffset(*partition)
+        return FetchedOffset(*partition, found.offset, found.leader_epoch, found.metadata)
+
+    def tombstones(self, group_id: str, partitions: Iterable[Partition] | None = None) -> list[GroupRecord]:
+        """For all of the group's offsets, or for those of the partitions that have one."""
+        offsets = self.of(group_id)
+        gone = offsets if partitions is None else [each for each in dict.fromkeys(partitions) if each in offsets]
+        return [_tombstone(group_id, partition) for partition in gone]
+
+    def tombstones_of_topics(self, topics: Iterable[str]) -> list[GroupRecord]:
+        names = set(topics)
+        return [
+            _tombstone(group_id, partition)
+            for group_id, offsets in self.by_group.items()
+            for partition in offsets
+            if partition[0] in names
+        ]
+
+
+def _same_topic(committed: bytes, current: bytes | None) -> bool:
+    return committed in (ZERO_UUID, current) or current is None
+
+
+def commit_records(
+    operation: CommitOffsets, metadata_bytes_max: int, wall_ms: int, topic_id: TopicId
+) -> tuple[list[GroupRecord], list[ErrorCode]]:
+    expire_ms = -1 if operation.retention_ms == -1 else wall_ms + operation.retention_ms
+    records, codes = [], []
+    for each in operation.offsets:
+        if len(each.metadata) > metadata_bytes_max:
+            codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            continue
+        codes.append(ErrorCode.NONE)
+        records.append(_commit_record(operation.group_id, each, wall_ms, expire_ms, topic_id(each.topic)))
+    return records, codes
+
+
+def _commit_record(
+    group_id: str, commit: OffsetToCommit, wall_ms: int, expire_ms: int, topic_id: bytes | None
+) -> GroupRecord:
+    value = OffsetCommitValue(commit.offset, commit.leader_epoch, commit.metadata, wall_ms, expire_ms)
+    if expire_ms != -1:
+        # The version that can say so has no room for the epoch and the topic, so the memory must not have them either.
+        value.leader_epoch = -1
+    elif topic_id is not None:
+        value.topic_id = topic_id
+    return GroupRecord(OffsetCommitKey(group_id, commit.topic, commit.partition), value)
+
+
+def _tombstone(group_id: str, partition: Partition) -> GroupRecord:
+    return GroupRecord(OffsetCommitKey(group_id, *partition), None)
+
+
+def has_expired(committed: CommittedOffset, retained_since_ms: int, retention_ms: int, wall_ms: int) -> bool:
+    if committed.expire_ms != -1:
+        return wall_ms >= committed.expire_ms
+    return wall_ms - retained_since_ms >= retention_ms

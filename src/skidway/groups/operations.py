@@ -1,0 +1,224 @@
+"""What a coordinator can be asked, and what it answers.
+
+A refusal of the whole operation is a ProtocolError in place of the reply, whether at once or later. JoinGroup and
+SyncGroup may be answered much later: when the others have joined, when the leader has assigned. Members and
+partitions that fail alone have an ErrorCode in the reply. An empty group id is InvalidGroupId to those who would be
+members; the offsets of a group named "" are an old habit: committing, fetching, describing and deleting stay legal.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from skidway.errors import ErrorCode
+from skidway.ports import Buffer
+from skidway.runtime.replicated import Operation
+
+NO_GENERATION = -1
+
+
+@dataclass(slots=True)
+class JoinedMember:
+    member_id: str
+    instance_id: str | None
+    metadata: Buffer
+
+
+@dataclass(slots=True)
+class JoinReply:
+    member_id: str
+    generation: int
+    protocol_type: str
+    protocol_name: str
+    leader: str
+    members: list[JoinedMember] = field(default_factory=list)
+    """Everyone, for the leader; empty for the others."""
+    skip_assignment: bool = False
+
+
+@dataclass(slots=True)
+class JoinGroup(Operation[JoinReply]):
+    """MemberIdRequired carries the id to join with; every other refusal echoes the caller's id."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    """Version 0 has none: the session timeout."""
+    protocol_type: str
+    protocols: list[tuple[str, Buffer]]
+    member_id_required: bool = True
+    """From version 4 a new dynamic member is first sent away with an id."""
+    can_skip_assignment: bool = True
+    """From version 9 a static leader that comes back may be told to leave the assignment as it is."""
+
+
+@dataclass(slots=True)
+class SyncReply:
+    protocol_type: str
+    protocol_name: str
+    assignment: Buffer
+
+
+@dataclass(slots=True)
+class SyncGroup(Operation[SyncReply]):
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: list[tuple[str, Buffer]] = field(default_factory=list)
+    """Member id and assignment; only the leader's are read."""
+
+
+@dataclass(slots=True)
+class Heartbeat(Operation[None]):
+    """RebalanceInProgress tells the member to join again."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+
+
+@dataclass(slots=True)
+class Leaving:
+    member_id: str = ""
+    """Empty when an operator removes a static member by its instance id."""
+    instance_id: str | None = None
+
+
+@dataclass(slots=True)
+class LeaveGroup(Operation[list[ErrorCode]]):
+    """One code for each member, in their order. Versions before 3 name one member and show its code on top."""
+
+    group_id: str
+    members: list[Leaving]
+
+
+@dataclass(slots=True)
+class OffsetToCommit:
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(slots=True)
+class CommitOffsets(Operation[list[ErrorCode]]):
+    """One code for each offset, in their order. Whether the topics exist is the caller's to check."""
+
+    group_id: str
+    offsets: list[OffsetToCommit]
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = NO_GENERATION
+    """Or the epoch of the member of a consumer group."""
+    retention_ms: int = -1
+    """Versions 2 to 4: how long to keep these offsets."""
+    version: int = 9
+    """Of the API: before 9 an unknown group is IllegalGeneration, from 9 on GroupIdNotFound."""
+
+
+@dataclass(slots=True)
+class FetchedOffset:
+    topic: str
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(slots=True)
+class FetchOffsets(Operation[list[FetchedOffset]]):
+    """In the order asked, or all of the group's by topic and partition. An unknown group has no offsets; that is
+    no error."""
+
+    group_id: str
+    partitions: list[tuple[str, int]] | None = None
+    """Topic and partition; None for all that are committed."""
+    member_id: str | None = None
+    member_epoch: int = -1
+    """Checked in consumer groups when it is not negative (from version 9 on)."""
+    require_stable: bool = False
+
+
+@dataclass(slots=True)
+class DeleteOffsets(Operation[list[ErrorCode]]):
+    """One code for each partition, in their order. GroupIdNotFound, NonEmptyGroup for the whole."""
+
+    group_id: str
+    partitions: list[tuple[str, int]]
+
+
+class GroupType(StrEnum):
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+@dataclass(slots=True)
+class ListedGroup:
+    group_id: str
+    protocol_type: str
+    state: str
+    type: GroupType
+
+
+@dataclass(slots=True)
+class ListGroups(Operation[list[ListedGroup]]):
+    """The groups of this coordinator. Filters do not look at upper and lower case; what they do not know
+    matches nothing."""
+
+    states: list[str] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class DescribedMember:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: Buffer = b""
+    """Only of a stable group."""
+    assignment: Buffer = b""
+
+
+@dataclass(slots=True)
+class DescribedGroup:
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol_name: str
+    members: list[DescribedMember]
+
+
+@dataclass(slots=True)
+class DescribeGroup(Operation[DescribedGroup]):
+    """A classic group. GroupIdNotFound also for groups of other types: versions before 6 show that as state Dead."""
+
+    group_id: str
+
+
+@dataclass(slots=True)
+class DeleteGroup(Operation[None]):
+    """With its offsets. GroupIdNotFound, NonEmptyGroup."""
+
+    group_id: str
+
+
+@dataclass(slots=True)
+class MetadataChanged(Operation[None]):
+    """Topics came, grew or went. The offsets of those that went are forgotten; consumer groups look again."""
+
+    deleted_topics: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Tick(Operation[None]):
+    """It is `deadline_ms`: sessions, joins, syncs and offsets that are over."""

@@ -1,0 +1,121 @@
+"""Records of `__consumer_offsets` <-> bytes, as Kafka writes them.
+
+Key and value each begin with a 16-bit version; the key's says which record it is. A record without a value takes the
+key's state away. Versions written are those of Kafka 4.x; all that Kafka ever wrote are read. Keys of records that
+this broker does not keep (share groups) are passed over, as Kafka passes over what it does not know; what should be
+readable and is not raises StorageError.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from skidway.errors import ProtocolError, StorageError
+from skidway.limits import DEFAULT_LIMITS
+from skidway.ports import Buffer, FileSlice
+from skidway.records.batch import crc_matches, iter_headers
+from skidway.records.record import Record, build_batch, read_records
+from skidway.wire.compile import Codec
+from skidway.wire.message import Message
+from skidway.wire.registry import codec
+from skidway.wire.schema.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+_KINDS: dict[int, tuple[type[Message], type[Message]]] = {
+    0: (OffsetCommitKey, OffsetCommitValue),
+    1: (OffsetCommitKey, OffsetCommitValue),
+    2: (GroupMetadataKey, GroupMetadataValue),
+    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    4: (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue),
+    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+}
+_KEY_VERSIONS: dict[type[Message], int] = {key: version for version, (key, _) in _KINDS.items()}
+_VALUE_VERSIONS: dict[type[Message], int] = {GroupMetadataValue: 3, OffsetCommitValue: 4}
+_OFFSET_VERSION_WITH_EXPIRY = 1
+
+# Said once: the cache in front of `codec` hides its type.
+_codec: Callable[[type[Message]], Codec[Message]] = codec
+
+
+@dataclass(slots=True)
+class GroupRecord:
+    key: Message
+    value: Message | None
+    """None takes away what the key stands for."""
+
+
+def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
+    key = _encode(record.key, _KEY_VERSIONS[type(record.key)])
+    value = record.value
+    if value is None:
+        return key, None
+    version = _VALUE_VERSIONS.get(type(value), 0)
+    if isinstance(value, OffsetCommitValue) and value.expire_timestamp != -1:
+        version = _OFFSET_VERSION_WITH_EXPIRY
+    return key, _encode(value, version)
+
+
+def _encode(message: Message, version: int) -> bytes:
+    parts: list[Buffer | FileSlice] = [version.to_bytes(2, "big")]
+    _codec(type(message)).encoder(version)(message, parts)
+    return b"".join(part for part in parts if not isinstance(part, FileSlice))
+
+
+def decode(key: Buffer, value: Buffer | None) -> GroupRecord | None:
+    """None for a record of a kind that is not kept here."""
+    kind = _KINDS.get(int.from_bytes(key[:2], "big", signed=True))
+    if kind is None:
+        return None
+    key_class, value_class = kind
+    try:
+        return GroupRecord(_decode(key_class, key), None if value is None else _decode(value_class, value))
+    except (ProtocolError, KeyError) as error:
+        raise StorageError(f"unreadable group record: {error}") from error
+
+
+def _decode(cls: type[Message], data: Buffer) -> Message:
+    version = int.from_bytes(data[:2], "big", signed=True)
+    message, _ = _codec(cls).decoder(version)(data, 2)
+    return message
+
+
+def to_batch(records: Sequence[GroupRecord], timestamp_ms: int) -> bytearray:
+    return build_batch([Record(0, timestamp_ms, *encode(record)) for record in records])
+
+
+def from_batches(buffer: Buffer) -> Iterator[GroupRecord]:
+    """The records of whole batches."""
+    view = memoryview(buffer)
+    try:
+        for position, header in iter_headers(buffer):
+            if header.is_control:
+                continue
+            batch = view[position : position + header.size]
+            if not crc_matches(batch):
+                raise StorageError(f"group records at offset {header.base_offset} fail their checksum")
+            for record in read_records(batch, decompressed_bytes_max=DEFAULT_LIMITS.decompressed_bytes_max):
+                known = decode(record.key, record.value) if record.key is not None else None
+                if known is not None:
+                    yield known
+    except StorageError:
+        raise
+    except ProtocolError as error:
+        raise StorageError(f"unreadable batch of group records: {error}") from error
