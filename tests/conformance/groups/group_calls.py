@@ -260,6 +260,17 @@ def delete_group(wire: Connection, group: str, version: int = 2) -> int:
     return int(result["error_code"])
 
 
+def broker_config(wire: Connection, name: str, default: int) -> int:
+    node = wire.call("Metadata", 12)["brokers"][0]["node_id"]
+    resource = {"resource_type": 4, "resource_name": str(node), "configuration_keys": [name]}
+    (found,) = wire.call("DescribeConfigs", 4, {"resources": [resource]})["results"]
+    return next((int(config["value"]) for config in found["configs"] if config["name"] == name), default)
+
+
+def shortest_session_ms(wire: Connection) -> int:
+    return max(broker_config(wire, "group.min.session.timeout.ms", 6_000), 1_000)
+
+
 # ------------------------------------------------------------------------------------------------------ KIP-848
 
 

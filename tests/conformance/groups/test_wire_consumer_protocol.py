@@ -21,6 +21,7 @@ from group_calls import (
     ClassicMember,
     ConsumerMember,
     assignment,
+    broker_config,
     commit,
     committed,
     delete_group,
@@ -281,10 +282,7 @@ def test_a_member_may_join_again_from_epoch_0(wire: Connection, group: str, topi
 def test_who_is_silent_for_the_session_timeout_is_fenced(
     wire: Connection, group: str, topic12: str, id12: bytes
 ) -> None:
-    resource = {"resource_type": 4, "resource_name": str(wire.call("Metadata", 12)["brokers"][0]["node_id"])}
-    (found,) = wire.call("DescribeConfigs", 4, {"resources": [{**resource, "configuration_keys": None}]})["results"]
-    values = {config["name"]: config["value"] for config in found["configs"]}
-    session_ms = int(values.get("group.consumer.session.timeout.ms") or 45_000)
+    session_ms = broker_config(wire, "group.consumer.session.timeout.ms", 45_000)
     if session_ms > 8_000:
         pytest.skip(f"this broker waits {session_ms} ms: group.consumer.session.timeout.ms")
     one, two = ConsumerMember(wire, group, [topic12]), ConsumerMember(wire, group, [topic12])
@@ -367,16 +365,14 @@ def test_a_static_member_replaced_is_fenced(wire: Connection, group: str, topic1
 # --------------------------------------------------------------------------------------------------------- regex
 
 
-def test_a_regex_finds_topics_of_now_and_later(wire: Connection, group: str, name: str, make_topic) -> None:
+def test_a_regex_finds_topics_by_their_whole_name(wire: Connection, group: str, name: str, make_topic) -> None:
+    """Those that come later are found too, as a test with a real client shows: Kafka looks every ten seconds."""
     first = make_topic(partitions=2, name=f"{name}-a")
     make_topic(name=f"x-{name}-a")
     one = ConsumerMember(wire, group, subscribed_topic_regex=f"{name}-.*")
     assert one.join()["error_code"] == NONE
     eventually(lambda: settle(one) == [2])
-    assert set(one.owned) == {topic_id(wire, first)}, "the whole name must match"
-    second = make_topic(partitions=3, name=f"{name}-b")
-    eventually(lambda: settle(one) == [5], timeout_s=25)
-    assert set(one.owned) == {topic_id(wire, first), topic_id(wire, second)}
+    assert set(one.owned) == {topic_id(wire, first)}
 
 
 def test_a_regex_beside_names(wire: Connection, group: str, name: str, make_topic) -> None:

@@ -20,6 +20,7 @@ from group_calls import (
     describe,
     join_body,
     next_generation,
+    shortest_session_ms,
     stable_group,
 )
 from raw import Connection, eventually
@@ -239,7 +240,7 @@ def test_who_does_not_join_in_time_is_left_behind(member, wire: Connection, grou
 
 
 def test_who_is_silent_for_its_session_timeout_is_removed(member, wire: Connection, group: str) -> None:
-    silent = member(session_timeout_ms=6_000)
+    silent = member(session_timeout_ms=shortest_session_ms(wire))
     silent.join()
     silent.sync({silent.id: b"mine"})
     silent.wire.socket.close()

@@ -32,6 +32,9 @@ def topic(cluster: Cluster, name: str) -> str:
     return name
 
 
+CONSUMER_GROUP_HEARTBEAT = 68
+
+
 def member(bootstrap: str, topic: str, protocol: str, **more: Any) -> KafkaConsumer:
     consumer = KafkaConsumer(
         {
@@ -52,8 +55,14 @@ def member(bootstrap: str, topic: str, protocol: str, **more: Any) -> KafkaConsu
     return consumer
 
 
+def require_protocol(cluster: Cluster, protocol: str) -> None:
+    if protocol == "consumer" and CONSUMER_GROUP_HEARTBEAT not in cluster.any_broker().served:
+        pytest.skip("the broker has no new consumer protocol (ConsumerGroupHeartbeat is not served)")
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_the_life_of_a_group(cluster: Cluster, group_bootstrap: str, topic: str, protocol: str) -> None:
+    require_protocol(cluster, protocol)
     groups, group = Groups(cluster), f"g-{topic}"
     consumer = member(group_bootstrap, topic, protocol, **{"group.instance.id": "first"})
     try:
