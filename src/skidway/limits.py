@@ -57,6 +57,10 @@ class Limits:
     decompressed_bytes_max: int = 256 * MIB
     """What one compressed batch may unpack to."""
 
+    # Compaction.
+    compaction_bytes_max: int = 512 * MIB
+    """What the map of a compaction's keys may take: 24 bytes a slot, three of four slots used."""
+
     def __post_init__(self) -> None:
         for field in fields(self):
             if getattr(self, field.name) <= 0:
