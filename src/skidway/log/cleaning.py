@@ -120,9 +120,9 @@ def roll_overdue(log: Log, now_ms: int) -> None:
     """The active segment is never compacted: records that must be soon have to leave it."""
     settings = log.settings
     active = log.segments[-1]
-    if settings.compact and settings.max_compaction_lag_ms < INT64_MAX and active.size:
-        if _waited(active, now_ms) > settings.max_compaction_lag_ms:
-            log.roll(now_ms)
+    lag_ms = settings.max_compaction_lag_ms
+    if settings.compact and lag_ms < INT64_MAX and active.size and _waited(active, now_ms) > lag_ms:
+        log.roll(now_ms)
 
 
 def begin(log: Log, now_ms: int, token: str) -> Compaction | None:

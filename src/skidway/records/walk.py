@@ -12,9 +12,9 @@ _RECORD_BYTES_MIN = 6
 
 
 def walk(data: bytes, position: int, end: int, count: int, last_delta: int) -> list[Spot]:
-    """The `count` records that fill `data` from `position` to `end`, their offset deltas rising to `last_delta` at most.
+    """The `count` records that fill `data` from `position` to `end`.
 
-    InvalidRecord when they do not.
+    InvalidRecord when they do not, or when their offset deltas do not rise, to `last_delta` at most.
     """
     spots: list[Spot] = []
     note = spots.append
@@ -70,7 +70,7 @@ def walk(data: bytes, position: int, end: int, count: int, last_delta: int) -> l
     return spots
 
 
-def retime(data: bytes, spots: list[Spot], shift: int) -> bytearray:
+def retime(data: bytes, spots: list[Spot], shift: int) -> bytes:
     """The records again, with `shift` added to their timestamp deltas."""
     payload = bytearray()
     for _, stop, numbered, timestamp_delta, _, _, _ in spots:
@@ -78,7 +78,7 @@ def retime(data: bytes, spots: list[Spot], shift: int) -> bytearray:
         body = b"\0" + _encode(timestamp_delta + shift) + data[numbered:stop]
         payload += _encode(len(body))
         payload += body
-    return payload
+    return bytes(payload)
 
 
 def _encode(value: int) -> bytes:
