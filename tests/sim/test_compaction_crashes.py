@@ -45,9 +45,8 @@ class World:
         self.headers: list[BatchHeader] = []
         self.records: dict[int, Record] = {}
         self.sequences: dict[int, int] = {}
-        self.seen: set[int] = set()
-        """Offsets at the last look: what is gone stays gone."""
-        self.horizons: dict[int, int] = {}
+        self.gone: set[int] = set()
+        """Offsets that compaction was seen to have dropped."""
         self.restarts = 0
         self.compactions = 0
         self.running: tuple[Compaction, CleanTicket | SwapTicket] | None = None
@@ -85,7 +84,6 @@ class World:
         self.headers.append(header._replace(base_offset=base_offset))
         self.records.update({record.offset: record for record in records})
         assert self.log.append(batch, header, self.restarts, self.now_ms) == base_offset
-        self.seen.update(record.offset for record in records)
 
     def roll(self, draw: random.Random) -> None:
         self.log.roll(self.now_ms)
@@ -176,7 +174,7 @@ class World:
         self.check()
 
     def reopen(self) -> None:
-        synced, state = self.log.synced_offset, self.log.producers.state()
+        synced = self.log.synced_offset
         self.restarts += 1
         self.running = None
         self.logs = Logs.open(self.disk, self.limits)
@@ -186,12 +184,10 @@ class World:
             self.log = self.logs.create(TOPIC, 0, TOPIC_ID, self.settings, self.now_ms)
         assert self.log.failure is None, self.log.failure
         assert self.log.end_offset >= synced
-        if self.log.end_offset == len(self.records):
-            assert self.log.producers.state() == state or self.headers[-1].producer_id >= 0
-        # What never became durable was never there; nor was what a compaction said about it.
+        # What never became durable was never there.
         self.headers = [header for header in self.headers if header.base_offset < self.log.end_offset]
         self.records = {offset: record for offset, record in self.records.items() if offset < self.log.end_offset}
-        self.seen = {offset for offset in self.records if offset >= self.log.start_offset} & self.seen
+        self.gone = {offset for offset in self.gone if offset < self.log.end_offset}
         self.sequences = {
             header.producer_id: header.last_sequence + 1 for header in self.headers if header.producer_id >= 0
         }
@@ -207,15 +203,13 @@ class World:
         assert offsets == sorted(set(offsets)), "order"
         for record in found:
             assert record == self.records[record.offset], "every record as it was written"
-        assert set(offsets) <= self.seen, "nothing comes back"
-        self.seen = set(offsets)
+        assert not self.gone.intersection(offsets), "nothing comes back"
+        self.gone.update(set(range(log.start_offset, log.end_offset)).difference(offsets))
         self.check_newest(found)
         self.check_producers()
         for offset in range(log.start_offset, log.end_offset):
             segment, position = log.locate(offset)
-            scanned = next(
-                (s.base_offset, b[0]) for s in log.segments for b in s.batches(0, s.size) if b[2] >= offset
-            )
+            scanned = next((s.base_offset, b[0]) for s in log.segments for b in s.batches(0, s.size) if b[2] >= offset)
             assert (segment.base_offset, position) == scanned, "the index says what a scan says"
 
     def read_all(self) -> list[Record]:

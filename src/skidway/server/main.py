@@ -132,7 +132,12 @@ class Broker:
             log.warning("%d clients were dropped before their replies were out", dropped)
         synced = await turn.finish(SYNC_TIMEOUT_S)
         turn.close()
-        node.close(synced, _side_by_side)
+        try:
+            node.close(synced, _side_by_side)
+        except OSError as error:
+            # Every acknowledged batch is where it was promised to be; what is missing only saves work at the start.
+            log.warning("stopped, but not all could be saved (%s): logs will be recovered at the next start", error)
+            return
         log.info("stopped%s", "" if synced else ", with syncs unfinished: logs will be recovered at the next start")
 
     def _maintain(self, loop: asyncio.AbstractEventLoop, node: Any, turn: Turn) -> None:
