@@ -57,7 +57,7 @@ def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes, bytes | None]
             if message is None:
                 continue
             if message.error():
-                assert message.error().code() == KafkaError._PARTITION_EOF
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                 return found
             found.append((message.offset(), message.key(), message.value()))
     finally:

@@ -1,11 +1,11 @@
 """When a log is compacted, and how what compaction wrote takes the place of what it read.
 
 A `Compaction` is a chain of tickets for threads or processes, with a short step on the owner's thread between them:
-first a `CleanTicket` (the long work, on files nobody else touches), then a `SwapTicket` for each group of segments,
-oldest group first. Readers go on with the old segments until the new one takes their place between two tickets.
+first a `CleanTicket` (the long work, on files nobody else touches), then a `SwapTicket` for each new segment, oldest
+first. Readers go on with the old segments until the new one takes their place between two tickets.
 
 On disk, as in Kafka: `.cleaned` files mean nothing. Renaming one to `.swap`, durably, decides: from then on a crash
-leads to the new segment. The segments it replaces are removed, then it gets its final name. Groups follow each other
+leads to the new segment. The segments it replaces are removed, then it gets its final name. They follow each other
 because a tombstone may leave a later one only when all that it deleted has left the earlier ones.
 
 Only segments below the recovery point are touched: a producer snapshot remembers what their batches told of producers.
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from skidway.errors import StorageError
-from skidway.limits import INT32_MAX, INT64_MAX
+from skidway.limits import INT64_MAX
 from skidway.log import compaction, retention
-from skidway.log.compaction import Cleaned, CompactionResult, CompactionTask, Group, Source, cleaned_path
+from skidway.log.compaction import Cleaned, CompactionResult, CompactionTask, Source, cleaned_path
 from skidway.log.segment import Segment, segment_name
 from skidway.log.swapping import SWAP, place
 from skidway.ports import Disk
@@ -166,7 +166,7 @@ class SwapTicket:
     __slots__ = ("_directory", "_disk", "_now_ms", "_placed", "_ready", "_token", "segment")
     maintenance = True
 
-    def __init__(self, disk: Disk, task: CompactionTask, placed: Group | None, ready: Cleaned | None) -> None:
+    def __init__(self, disk: Disk, task: CompactionTask, placed: Cleaned | None, ready: Cleaned | None) -> None:
         self._disk = disk
         self._directory = task.directory
         self._token = task.token
@@ -180,7 +180,7 @@ class SwapTicket:
         disk, directory = self._disk, self._directory
         if self._placed is not None:
             base_offset = self._placed.base_offset
-            place(disk, directory, base_offset, [source.base_offset for source in self._placed.sources])
+            place(disk, directory, base_offset, self._placed.replaced)
             # Only now: an index beside a log it does not belong to must not exist at any time.
             for suffix in (".index", ".timeindex"):
                 cleaned = cleaned_path(directory, base_offset, suffix, self._token)
@@ -209,19 +209,17 @@ class SwapTicket:
 class Compaction:
     """One compaction of one log, from begin to end. Belongs to the log's owner."""
 
-    __slots__ = ("_cleaned", "_groups", "_log", "_placing", "_ready", "result", "segments", "task")
+    __slots__ = ("_cleaned", "_log", "_placing", "_ready", "result", "segments", "task")
 
     def __init__(self, log: Log, count: int, now_ms: int, token: str) -> None:
         self._log = log
-        groups = _grouped(log, count)
-        self._groups: dict[int, list[Segment]] = {group[0].base_offset: group for group in groups}
-        self.segments = frozenset(segment for group in groups for segment in group)
+        self.segments = frozenset(log.segments[:count])
         """Those that may be replaced: nobody else may change their files."""
-        self.task = _task(log, groups, now_ms, token)
+        self.task = _task(log, count, now_ms, token)
         self.result: CompactionResult | None = None
         self._cleaned: list[Cleaned] = []
         self._ready: Cleaned | None = None
-        self._placing: Group | None = None
+        self._placing: Cleaned | None = None
 
     def clean(self, compactor: Compactor) -> CleanTicket:
         return CleanTicket(self._log.disk, compactor, self.task)
@@ -244,15 +242,15 @@ class Compaction:
             self.end()
             return None
         assert ticket.segment is not None
-        old = self._groups[self._ready.base_offset]
-        log.replace_segments(old, ticket.segment)
-        self._placing = next(g for g in self.task.groups if g.base_offset == self._ready.base_offset)
+        replaced = set(self._ready.replaced)
+        log.replace_segments([s for s in log.segments if s.base_offset in replaced], ticket.segment)
+        self._placing = self._ready
         if stopping:
             self._cleaned = []
             self.result = None
         return self._next(self._placing)
 
-    def _next(self, placed: Group | None) -> SwapTicket | None:
+    def _next(self, placed: Cleaned | None) -> SwapTicket | None:
         self._ready = self._cleaned.pop(0) if self._cleaned else None
         if placed is None and self._ready is None:
             self.end()
@@ -268,38 +266,21 @@ class Compaction:
         retention.give_up_below_start(log, self.task.now_ms)
 
 
-def _grouped(log: Log, count: int) -> list[list[Segment]]:
-    """Neighbours that fit into one segment, by what they take now."""
+def _task(log: Log, count: int, now_ms: int, token: str) -> CompactionTask:
     settings = log.settings
-    bytes_max = settings.segment_bytes
+    ends = [segment.base_offset for segment in log.segments[1 : count + 1]]
+    segment_bytes = settings.segment_bytes
     if settings.index_interval_bytes:
         entries_max = settings.segment_index_bytes // _INDEX_ENTRY_BYTES
-        bytes_max = min(bytes_max, entries_max * settings.index_interval_bytes)
-    groups: list[list[Segment]] = []
-    group_bytes = 0
-    for number, segment in enumerate(log.segments[:count]):
-        end_offset = log.segments[number + 1].base_offset
-        fits = groups and group_bytes + segment.size <= bytes_max
-        if fits and end_offset - groups[-1][0].base_offset <= INT32_MAX:
-            groups[-1].append(segment)
-            group_bytes += segment.size
-        else:
-            groups.append([segment])
-            group_bytes = segment.size
-    return groups
-
-
-def _task(log: Log, groups: list[list[Segment]], now_ms: int, token: str) -> CompactionTask:
-    ends = [group[0].base_offset for group in groups[1:]]
-    last = log.segments[sum(map(len, groups))]
-    settings = log.settings
+        segment_bytes = min(segment_bytes, entries_max * settings.index_interval_bytes)
     return CompactionTask(
         directory=log.directory,
         token=token,
-        groups=[
-            Group([Source(segment.base_offset, segment.size) for segment in group], end)
-            for group, end in zip(groups, [*ends, last.base_offset], strict=True)
+        sources=[
+            Source(segment.base_offset, end, segment.size)
+            for segment, end in zip(log.segments[:count], ends, strict=True)
         ],
+        segment_bytes=segment_bytes,
         dirty_offset=dirty_offset(log),
         now_ms=now_ms,
         delete_retention_ms=settings.delete_retention_ms,
@@ -307,7 +288,7 @@ def _task(log: Log, groups: list[list[Segment]], now_ms: int, token: str) -> Com
         producers={
             producer.producer_id: producer.batches[-1][2]
             for producer in log.producers.entries.values()
-            if producer.batches and producer.batches[-1][2] < last.base_offset
+            if producer.batches and producer.batches[-1][2] < ends[-1]
         },
         map_bytes_max=log.limits.compaction_bytes_max,
         decompressed_bytes_max=log.limits.decompressed_bytes_max,

@@ -1,7 +1,7 @@
 """Compaction of closed segments: of each key only the newest record stays. A function of files, for any process.
 
-`compact` reads the segments a task names and writes, beside each group of them, one `.cleaned` file with its two
-indexes; it changes nothing else. Putting them in place is the log's work (`cleaning`).
+`compact` reads the segments a task names and writes one `.cleaned` file with its two indexes for as many neighbours as
+fit into one; it changes nothing else. Putting them in place is the log's work (`cleaning`).
 
 What stays, as in Kafka: the newest record of each key; a tombstone until its delete horizon, which is written into its
 batch (attribute bit 6, base timestamp) when it is first compacted; control batches; everything behind the last batch
@@ -47,20 +47,11 @@ _WRITE_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class Source:
+    """A closed segment. It ends where the next one begins."""
+
     base_offset: int
-    size: int
-
-
-@dataclass(slots=True)
-class Group:
-    """Neighbouring segments that become one. It ends where the next segment begins."""
-
-    sources: list[Source]
     end_offset: int
-
-    @property
-    def base_offset(self) -> int:
-        return self.sources[0].base_offset
+    size: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,8 +61,10 @@ class CompactionTask:
     directory: str
     token: str
     """Makes the names of this task's files its own, whoever else may still be writing there."""
-    groups: list[Group]
+    sources: list[Source]
     """From the log's first segment on, without a gap."""
+    segment_bytes: int
+    """What a segment should take; up to half as much again when small ones become one."""
     dirty_offset: int
     """Keys below were compacted among themselves before."""
     now_ms: int
@@ -85,12 +78,16 @@ class CompactionTask:
 
 @dataclass(slots=True)
 class Cleaned:
-    """What became of a group."""
+    """A new segment. It begins where the first of those begins that it replaces."""
 
-    base_offset: int
+    replaced: list[int]
     size: int
     max_timestamp: int
     max_timestamp_offset: int
+
+    @property
+    def base_offset(self) -> int:
+        return self.replaced[0]
 
 
 @dataclass(slots=True)
@@ -98,7 +95,7 @@ class CompactionResult:
     end_offset: int
     """Everything below is compacted; less than was asked for when the map was full."""
     cleaned: list[Cleaned] = field(default_factory=list)
-    """Oldest first. Groups that came out as they went in are not among them."""
+    """Oldest first. Segments that came out as they went in are not replaced."""
     keys: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
@@ -123,7 +120,7 @@ def compact(disk: Disk, task: CompactionTask) -> CompactionResult:
 
 
 class _Compactor:
-    __slots__ = ("disk", "end_offset", "map", "result", "rewritten", "task")
+    __slots__ = ("disk", "end_offset", "map", "result", "task")
 
     def __init__(self, disk: Disk, task: CompactionTask) -> None:
         self.disk = disk
@@ -131,16 +128,24 @@ class _Compactor:
         self.end_offset = task.dirty_offset
         self.map: OffsetMap = make_map(0)
         self.result = CompactionResult(task.dirty_offset)
-        self.rewritten = False
 
     def run(self) -> CompactionResult:
         result = self.result
         self._learn_keys()
         result.end_offset = self.end_offset
         result.keys = len(self.map)
-        for group in self.task.groups:
-            if group.base_offset < self.end_offset:
-                self._clean(group)
+        output: _Output | None = None
+        for source in self.task.sources:
+            if source.base_offset >= self.end_offset:
+                break
+            if output is not None and not output.has_room_for(source):
+                self._close(output)
+                output = None
+            if output is None:
+                output = _Output(self.disk, self.task, source.base_offset)
+            self._clean(source, output)
+        if output is not None:
+            self._close(output)
         if result.cleaned:
             self.disk.sync_directory(self.task.directory)
         return result
@@ -148,9 +153,7 @@ class _Compactor:
     # First pass: the newest offset of each key.
 
     def _dirty_sources(self) -> list[Source]:
-        sources = [source for group in self.task.groups for source in group.sources]
-        ends = [source.base_offset for source in sources[1:]] + [group.end_offset for group in self.task.groups[-1:]]
-        return [source for source, end in zip(sources, ends, strict=True) if end > self.task.dirty_offset]
+        return [source for source in self.task.sources if source.end_offset > self.task.dirty_offset]
 
     def _dirty_batches(self) -> "Iterator[tuple[tuple[int, ...], bytes, int]]":
         for source in self._dirty_sources():
@@ -173,8 +176,8 @@ class _Compactor:
                 if spot[5] is not None:
                     put(spot[5], base_offset + spot[4])
             self.end_offset = base_offset + fields[6] + 1
-        if task.groups:
-            self.end_offset = max(self.end_offset, task.groups[-1].end_offset)
+        if task.sources:
+            self.end_offset = max(self.end_offset, task.sources[-1].end_offset)
 
     def _keys_bound(self, room: int) -> int:
         """No more keys than records; the first batch gets its room in any case."""
@@ -191,43 +194,40 @@ class _Compactor:
 
     # Second pass: what stays.
 
-    def _clean(self, group: Group) -> None:
-        output = _Output(self.disk, self.task, group.base_offset)
-        dropped_before, self.rewritten = self.result.records_dropped, False
-        bare: Buffer | None = None
-        for source in group.sources:
-            for fields, data, at in self._batches(source):
-                if bare is not None:
-                    self.rewritten = True
-                    bare = None
-                kept = self._filter(fields, data, at)
-                if kept is None:
-                    bare = _bare_header(fields)
-                    if self.task.producers.get(fields[9]) != fields[0] + fields[6]:
-                        continue
-                    kept, bare = bare, None
-                output.write(kept)
-        if bare is not None:
-            # The end of the file tells where the next segment has to begin.
-            output.write(bare)
-        changed = self.rewritten or self.result.records_dropped > dropped_before
-        if not changed and len(group.sources) == 1:
+    def _clean(self, source: Source, output: "_Output") -> None:
+        output.replaced.append(source.base_offset)
+        for fields, data, at in self._batches(source):
+            if output.bare is not None:
+                output.bare = None
+                output.changed = True
+            kept, changed = self._filter(fields, data, at)
+            output.changed = output.changed or changed
+            if kept is None:
+                bare = _bare_header(fields)
+                if self.task.producers.get(fields[9]) != fields[0] + fields[6]:
+                    output.bare = bare
+                    continue
+                kept = bare
+            output.write(kept)
+
+    def _close(self, output: "_Output") -> None:
+        if not output.changed and len(output.replaced) == 1:
             output.discard()
             return
         self.result.cleaned.append(output.finish())
         self.result.bytes_written += output.segment.size
 
-    def _filter(self, fields: tuple[int, ...], data: bytes, at: int) -> Buffer | None:
-        """The batch as it stays: its own bytes, rewritten ones, or None when no record is left."""
+    def _filter(self, fields: tuple[int, ...], data: bytes, at: int) -> tuple[Buffer | None, bool]:
+        """The batch as it stays (its own bytes, rewritten ones, or None without records), and whether it changed."""
         whole = memoryview(data)[at : at + fields[1] + PREFIX_BYTES]
         attributes = fields[5]
         if fields[0] + fields[6] >= self.end_offset or attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
             self.result.records_kept += fields[12]
-            return whole
+            return whole, False
         payload, spots = self._open(fields, data, at)
         if payload is None:
             self.result.records_kept += fields[12]
-            return whole
+            return whole, False
         newest = self.map.get
         base_offset = fields[0]
         horizon_known = bool(attributes & DELETE_HORIZON_BIT)
@@ -246,12 +246,11 @@ class _Compactor:
         self.result.records_kept += len(kept)
         self.result.records_dropped += len(spots) - len(kept)
         if not kept:
-            return None
+            return None, bool(spots)
         horizon = self.task.now_ms + self.task.delete_retention_ms if tombstone and not horizon_known else None
         if horizon is None and len(kept) == len(spots):
-            return whole
-        self.rewritten = True
-        return _rebuild(BatchHeader._make(fields), payload, kept, horizon)
+            return whole, False
+        return _rebuild(BatchHeader._make(fields), payload, kept, horizon), True
 
     # Reading.
 
@@ -352,18 +351,31 @@ def _rebuild(header: BatchHeader, payload: bytes, kept: list[Spot], horizon: int
 class _Output:
     """One `.cleaned` file and its indexes."""
 
-    __slots__ = ("_file", "_pending", "_pending_bytes", "_task", "segment")
+    __slots__ = ("_file", "_pending", "_pending_bytes", "_task", "bare", "changed", "replaced", "segment")
 
     def __init__(self, disk: Disk, task: CompactionTask, base_offset: int) -> None:
         self._task = task
         self.segment = Segment(disk, task.directory, base_offset, 0, task.now_ms)
         self.segment.begin_indexes(task.index_interval_bytes)
+        self.replaced: list[int] = []
+        self.changed = False
+        self.bare: Buffer | None = None
+        """The header of the last batch, if nothing else is left of it: a file's end tells where the next begins."""
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
         self._file: File = disk.open(self._path(".log"), create=True)
 
     def _path(self, suffix: str) -> str:
         return cleaned_path(self._task.directory, self.segment.base_offset, suffix, self._task.token)
+
+    def has_room_for(self, source: Source) -> bool:
+        """By what it may take at most. Files much smaller than they should be make readers ask again and again."""
+        size, size_max = self.segment.size, self._task.segment_bytes
+        return (
+            source.end_offset - self.segment.base_offset <= INT32_MAX
+            and size + source.size <= INT32_MAX
+            and (size + source.size <= size_max or size <= size_max // 2)
+        )
 
     def write(self, batch: Buffer) -> None:
         segment = self.segment
@@ -384,6 +396,8 @@ class _Output:
         self._pending_bytes = 0
 
     def finish(self) -> Cleaned:
+        if self.bare is not None:
+            self.write(self.bare)
         self._flush()
         self._file.sync()
         segment = self.segment
@@ -393,7 +407,7 @@ class _Output:
             if content:
                 file.append(content)
             file.sync()
-        return Cleaned(segment.base_offset, segment.size, segment.max_timestamp, segment.max_timestamp_offset)
+        return Cleaned(self.replaced, segment.size, segment.max_timestamp, segment.max_timestamp_offset)
 
     def discard(self) -> None:
         self._file.close()

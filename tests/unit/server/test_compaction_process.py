@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from skidway.errors import StorageError
-from skidway.log.compaction import CompactionTask, Group, Source, compact
+from skidway.log.compaction import CompactionTask, Source, compact
 from skidway.records.record import Record, build_batch
 from skidway.server.compactor import ChildCompactor
 from skidway.server.disk import RealDisk
@@ -37,7 +37,8 @@ def make_task(disk: RealDisk, records: int, keys: int, *, damaged: bool = False)
     return CompactionTask(
         directory="state-0",
         token="t",
-        groups=[Group([Source(0, file.size())], records)],
+        sources=[Source(0, records, file.size())],
+        segment_bytes=1 << 30,
         dirty_offset=0,
         now_ms=NOW,
         delete_retention_ms=0,
