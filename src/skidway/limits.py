@@ -65,6 +65,10 @@ class Limits:
     batch_records_max: int = 500_000
     """Records in one batch: opening them takes the time of all other clients."""
 
+    # Compaction.
+    compaction_bytes_max: int = 512 * MIB
+    """What the map of a compaction's keys may take: 24 bytes a slot, three of four slots used."""
+
     def __post_init__(self) -> None:
         for field in fields(self):
             if getattr(self, field.name) <= 0:

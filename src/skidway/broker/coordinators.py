@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 Reply = TypeVar("Reply")
 OFFSETS_TOPIC = "__consumer_offsets"
-OFFSETS_CONFIGS: list[tuple[str, str | None]] = [("retention.ms", "-1"), ("segment.bytes", str(100 * 1024 * 1024))]
+OFFSETS_CONFIGS: list[tuple[str, str | None]] = [
+    ("cleanup.policy", "compact"),
+    ("segment.bytes", str(100 * 1024 * 1024)),
+]
 
 
 class TopicsView:

@@ -11,6 +11,7 @@ import errno
 from collections.abc import Callable
 from typing import TypeVar
 
+from skidway.broker.compactions import Compactions
 from skidway.broker.connection import Connection
 from skidway.broker.coordinators import OFFSETS_TOPIC, Coordinators
 from skidway.broker.fetch_sessions import FetchSessions
@@ -25,6 +26,7 @@ from skidway.broker.turn import Turn
 from skidway.broker.upkeep import Upkeep
 from skidway.errors import ErrorCode, ProtocolError, StorageError, UnknownTopicOrPartition
 from skidway.limits import DEFAULT_LIMITS, Limits
+from skidway.log.cleaning import CleanTicket, Compactor, DirectCompactor, SwapTicket
 from skidway.log.logs import FilesTicket, Job, Logs
 from skidway.log.sync import SyncTicket
 from skidway.metadata.controller import Controller, ControllerSettings
@@ -49,8 +51,8 @@ from skidway.runtime.timers import Timers
 from skidway.wire.message import Message
 
 Reply = TypeVar("Reply")
-Ticket = SyncTicket | FilesTicket
-Key = Partition | Upkeep
+Ticket = SyncTicket | FilesTicket | CleanTicket | SwapTicket
+Key = Partition | Upkeep | Compactions
 """Whose ticket it is."""
 REFUSALS_TOLD_EVERY_MS = 10_000
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
@@ -73,6 +75,7 @@ class Node:
         limits: Limits = DEFAULT_LIMITS,
         on_event: Callable[[str], None] = lambda line: None,
         on_trouble: Callable[[str], None] = lambda line: None,
+        compactor: Compactor | None = None,
     ) -> None:
         """`on_event` gets a line for the operator's log, `on_trouble` one that somebody should look at."""
         self.settings = settings
@@ -92,6 +95,7 @@ class Node:
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.upkeep = Upkeep(self)
         self.groups = Coordinators(self, settings.groups)
+        self.compactions = Compactions(self, compactor or DirectCompactor(disk))
         self._refusal_told_ms = -REFUSALS_TOLD_EVERY_MS
         self.waiting_bytes = 0
         """Replies of all connections that an older request of theirs holds back."""
@@ -134,11 +138,13 @@ class Node:
         self.upkeep.start(now_ms)
 
     def maintain(self, now_ms: int, wall_ms: int) -> None:
-        """Called now and then: retention and checkpoints, if they are due."""
+        """Called now and then: compaction, retention and checkpoints, if they are due."""
+        self.compactions.run(now_ms, wall_ms)
         self.upkeep.run(now_ms, wall_ms)
 
     def begin_stop(self, now_ms: int) -> None:
         """Nobody waits any longer for what may come: long polls are answered with what there is."""
+        self.compactions.stop()
         for partition in self.partitions:
             self.polls.disturb(partition)
 
@@ -206,7 +212,7 @@ class Node:
         if self.failure is not None:
             self.turn.take_unsynced()
             return []
-        tickets: list[tuple[Key, Ticket]] = self.upkeep.take_tickets()
+        tickets: list[tuple[Key, Ticket]] = [*self.upkeep.take_tickets(), *self.compactions.take_tickets()]
         for partition in self.turn.take_unsynced():
             ticket = partition.begin_sync()
             if ticket is not None:
@@ -216,8 +222,13 @@ class Node:
         return tickets
 
     def on_synced(self, key: Key, ticket: Ticket, error: OSError | None, now_ms: int) -> None:
+        if isinstance(key, Compactions):
+            # Most of its failures harm nothing but files that nobody uses yet.
+            assert isinstance(ticket, CleanTicket | SwapTicket)
+            key.on_done(ticket, error, now_ms)
+            return
         if error is not None and error.errno not in NO_ROOM and not (isinstance(key, Partition) and key.removed):
-            self._fail(f"a sync of {key} failed: {error}")
+            self.fail(f"a sync of {key} failed: {error}")
             return
         if isinstance(key, Upkeep):
             key.on_saved(error)
@@ -232,7 +243,7 @@ class Node:
             self.on_trouble(f"{key}: synced, but not all was saved; tried again later: {error}")
             key.finish_sync(ticket, housekept=False)
         else:
-            self._fail(f"a sync of {key} failed: {error}")
+            self.fail(f"a sync of {key} failed: {error}")
 
     # --- inside ---
 
@@ -289,11 +300,12 @@ class Node:
         self.acknowledgements.fail(partition, UnknownTopicOrPartition(f"{partition} was deleted"))
         self.polls.disturb(partition)
         self.groups.on_removed(partition)
+        self.compactions.on_removed(partition)
 
     def _on_topics_changed(self, deleted: list[str]) -> None:
         self.groups.on_topics_changed(deleted, self.clock.monotonic_ms())
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
         """A failed sync is final: what the kernel did with the pages, nobody can tell. Reads go on."""
         if self.failure is not None:
             return

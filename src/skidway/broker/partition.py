@@ -37,6 +37,7 @@ class Partition:
         "_bytes_at",
         "appended_bytes",
         "committed_bytes",
+        "compacting",
         "flush_sync",
         "index",
         "internal",
@@ -62,6 +63,7 @@ class Partition:
         self.leader = leader
         self.turn = turn
         self.syncing = False
+        self.compacting = False
         self.removed = False
         # Since the log was opened: how many bytes were appended, and how many of them are committed.
         self.appended_bytes = 0
@@ -131,7 +133,7 @@ class Partition:
     @property
     def in_flight(self) -> bool:
         """Whether a worker is at its files."""
-        return bool(self._bytes_at)
+        return bool(self._bytes_at) or self.compacting
 
     def finish_sync(self, ticket: SyncTicket, *, housekept: bool = True) -> None:
         """A worker is done with the ticket. Not `housekept`: everything is synced, but not all else could be done."""
@@ -211,9 +213,11 @@ def topic_rules(config: TopicConfig) -> TopicRules:
 
 
 def log_settings(config: TopicConfig) -> LogSettings:
+    compacted = "compact" in config.cleanup_policy
     return LogSettings(
         segment_bytes=config.segment_bytes,
-        segment_ms=config.segment_ms,
+        # Only closed segments are compacted: none may stay open for longer than its records may wait.
+        segment_ms=min(config.segment_ms, config.max_compaction_lag_ms) if compacted else config.segment_ms,
         segment_jitter_ms=config.segment_jitter_ms,
         index_interval_bytes=config.index_interval_bytes,
         segment_index_bytes=max(config.segment_index_bytes, INDEX_ENTRY_BYTES),
@@ -221,4 +225,9 @@ def log_settings(config: TopicConfig) -> LogSettings:
         retention_bytes=config.retention_bytes,
         file_delete_delay_ms=config.file_delete_delay_ms,
         cleanup_delete="delete" in config.cleanup_policy,
+        compact=compacted,
+        delete_retention_ms=config.delete_retention_ms,
+        min_compaction_lag_ms=config.min_compaction_lag_ms,
+        max_compaction_lag_ms=config.max_compaction_lag_ms,
+        min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
     )

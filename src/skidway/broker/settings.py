@@ -26,6 +26,7 @@ class NodeSettings:
     groups: GroupSettings = field(default_factory=GroupSettings)
     retention_check_ms: int = 300_000
     checkpoint_ms: int = 60_000
+    compaction_check_ms: int = 15_000
 
     def validate(self) -> None:
         """Raises InvalidConfig for a topic default that is unknown or not obeyed."""
@@ -47,6 +48,8 @@ class NodeSettings:
             "default.replication.factor": str(self.default_replication_factor),
             "fetch.max.bytes": str(limits.fetch_bytes_max),
             "listeners": address,
+            "log.cleaner.backoff.ms": str(self.compaction_check_ms),
+            "log.cleaner.dedupe.buffer.size": str(limits.compaction_bytes_max),
             "log.dir": self.data_dir,
             "log.retention.check.interval.ms": str(self.retention_check_ms),
             "max.connections": str(limits.connections_max),

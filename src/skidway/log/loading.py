@@ -16,11 +16,12 @@ from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.recovery import Replay
 from skidway.log.segment import Segment
 from skidway.log.settings import LogSettings
+from skidway.log.swapping import SEGMENT_SUFFIXES, finish_swaps
 from skidway.log.sync import snapshot_offset, snapshot_path
 from skidway.ports import Disk
 
+# Beyond these, compaction's `.log.swap` files are completed (see `swapping`).
 _LEFTOVERS = (".deleted", ".tmp", ".cleaned", ".swap")
-SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
 class Unproven(Exception):
@@ -85,7 +86,12 @@ class Loader:
             return self._quarantined([], start_offset or 0, str(error))
 
     def _load(self, recovery_point: int, start_offset: int | None) -> Loaded:
-        self.names = self._tidy(self.disk.list(self.directory))
+        try:
+            names = finish_swaps(self.disk, self.directory, self.disk.list(self.directory), self.now_ms)
+        except StorageError as error:
+            self.names = self.disk.list(self.directory)
+            return self._quarantined(self._find_segments(), start_offset or 0, str(error))
+        self.names = self._tidy(names)
         snapshot, snapshot_start = self._restore_snapshot(recovery_point)
         start_offset = max(start_offset or 0, snapshot_start)
         segments = self._find_segments()

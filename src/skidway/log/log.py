@@ -17,7 +17,7 @@ from zlib import crc32
 
 from skidway.errors import OffsetOutOfRange, RecordListTooLarge, StorageError
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, Limits
-from skidway.log import lookup, retention
+from skidway.log import cleaning, lookup, retention
 from skidway.log.checkpoints import write_epochs
 from skidway.log.loading import Loaded, Loader
 from skidway.log.producers import Producers
@@ -58,6 +58,8 @@ class Log:
         "_watermark_position",
         "_watermark_segment",
         "bytes_since_checkpoint",
+        "cleaned_offset",
+        "compaction",
         "directory",
         "disk",
         "doomed",
@@ -92,6 +94,8 @@ class Log:
         self.failure = loaded.quarantine
         self.quarantined = loaded.quarantine is not None
         self.doomed: list[retention.Doomed] = []
+        self.cleaned_offset = 0
+        self.compaction: cleaning.Compaction | None = None
         # Where the high watermark lies, and the ends of the batches above it: (end offset, position, segment).
         self._watermark_segment = self._active
         self._watermark_position = self._active.size
@@ -434,6 +438,10 @@ class Log:
         self.finish_sync(ticket)
 
     @property
+    def is_checkpointing(self) -> bool:
+        return self._checkpointing
+
+    @property
     def checkpoint_due(self) -> bool:
         return self.bytes_since_checkpoint >= self._settings.checkpoint_bytes
 
@@ -458,10 +466,11 @@ class Log:
         return ticket
 
     def _enter_state(self, ticket: SyncTicket) -> None:
+        replaced = self.compaction.segments if self.compaction is not None else ()
         ticket.indexes = [
             (segment, segment.size, *segment.index_bytes())
             for segment in self.segments
-            if segment.size and (segment is self._active or not segment.index_saved)
+            if segment.size and (segment is self._active or not segment.index_saved) and segment not in replaced
         ]
         if self._epochs_changed:
             ticket.epochs = write_epochs(self.epochs.entries())
@@ -509,26 +518,48 @@ class Log:
     def reload(self, recovery_point: int, now_ms: int) -> None:
         """Take the state from the files again, after they were changed behind it. Tickets under way are void."""
         watermark, generation, doomed = self.high_watermark, self._generation, self.doomed
+        cleaned_offset = self.cleaned_offset
         producers = Producers(count_max=self.producers.count_max, expiry_ms=self.producers.expiry_ms)
         loader = Loader(self.disk, self.directory, self._settings, producers, clean=False, now_ms=now_ms)
         loaded = loader.load(recovery_point, self.start_offset)
         self.__init__(self.disk, self.directory, self._settings, loaded, self.limits)  # type: ignore[misc]
         self._generation = generation + 1
         self.doomed = doomed
+        self.cleaned_offset = cleaned_offset
         self._schedule_roll(self._active)
         if watermark < self.high_watermark:
             self.high_watermark = watermark
             self._watermark_segment, self._watermark_position = self.locate(watermark)
 
     def forget_segment(self, segment: Segment) -> None:
-        """A segment has left `segments` at the front: nothing may lead to it any more."""
+        """A segment has left `segments`: nothing may lead to it any more."""
         for known in (self._unsynced, self._loaded):
             if segment in known:
                 known.remove(segment)
         if self._tail[1] is segment:
             self._tail = (-1, self._active, 0)
         if self._watermark_segment is segment:
-            self._watermark_segment, self._watermark_position = self.segments[0], 0
+            # Nothing above the watermark is given up, so it lies where the next segment begins.
+            after = bisect_right(self.segments, segment.base_offset, key=_base_offset)
+            self._watermark_segment, self._watermark_position = self.segments[after], 0
+
+    # Compacting.
+
+    def compaction_candidate(self, now_ms: int) -> cleaning.Candidate | None:
+        """What speaks for a compaction now; None when nothing does."""
+        return cleaning.candidate(self, now_ms)
+
+    def begin_compaction(self, now_ms: int, token: str) -> cleaning.Compaction | None:
+        """See `cleaning.Compaction`; one at a time. `token` makes the names of its files unique."""
+        return cleaning.begin(self, now_ms, token)
+
+    def replace_segments(self, old: list[Segment], new: Segment) -> None:
+        """`new` holds what is left of `old`, which are neighbours below the watermark and the recovery point."""
+        at = self.segments.index(old[0])
+        assert self.segments[at : at + len(old)] == old
+        self.segments[at : at + len(old)] = [new]
+        for segment in old:
+            self.forget_segment(segment)
 
     # Asking.
 

@@ -15,6 +15,7 @@ from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_TEXT,
+    CLEANED_OFFSETS,
     HIGH_WATERMARKS,
     PARTITION_METADATA,
     RECOVERY_POINTS,
@@ -89,6 +90,7 @@ class Logs:
         "_deleted",
         "_opened",
         "_replaced",
+        "_saved_cleaned",
         "_saved_points",
         "_saved_starts",
         "_saving",
@@ -108,6 +110,7 @@ class Logs:
         self.saved_watermarks: dict[TopicPartition, int] = {}
         self._saved_points: dict[TopicPartition, int] = {}
         self._saved_starts: dict[TopicPartition, int] = {}
+        self._saved_cleaned: dict[TopicPartition, int] = {}
         self._opened: dict[TopicPartition, Log] = {}
         self._deleted: list[tuple[int, str]] = []
         self._saving = False
@@ -126,6 +129,7 @@ class Logs:
         disk.sync_directory("")
         logs._saved_points = logs._read_offsets(RECOVERY_POINTS)
         logs._saved_starts = logs._read_offsets(START_OFFSETS)
+        logs._saved_cleaned = logs._read_offsets(CLEANED_OFFSETS)
         logs.saved_watermarks = logs._read_offsets(HIGH_WATERMARKS)
         for name in names:
             key = parse_directory_name(name)
@@ -172,6 +176,7 @@ class Logs:
             now_ms=now_ms,
             limits=self.limits,
         )
+        log.cleaned_offset = self._saved_cleaned.get(key, 0)
         if metadata is not None:
             log.sync_with(metadata)
         elif not self.clean and log.recovery_point == 0 and self.found[key] is not None:
@@ -225,11 +230,14 @@ class Logs:
 
     def _forget_offsets(self, key: TopicPartition) -> None:
         # What the files say about an earlier partition of this name must not be read as the new one's.
-        if self._is_saved(key):
-            self._saved_points.pop(key, None)
-            self._saved_starts.pop(key, None)
-            self.disk.write_atomic(RECOVERY_POINTS, write_offsets(self._saved_points))
-            self.disk.write_atomic(START_OFFSETS, write_offsets(self._saved_starts))
+        files = {
+            RECOVERY_POINTS: self._saved_points,
+            START_OFFSETS: self._saved_starts,
+            CLEANED_OFFSETS: self._saved_cleaned,
+        }
+        for name, offsets in files.items():
+            if offsets.pop(key, None) is not None:
+                self.disk.write_atomic(name, write_offsets(offsets))
 
     def delete(self, topic: str, partition: int, now_ms: int) -> None:
         """Take a partition out of service; its files go after `file_delete_delay_ms` (see `begin_save`)."""
@@ -302,6 +310,7 @@ class Logs:
     def _checkpoint_files(self) -> list[tuple[str, bytes]]:
         points = {key: self._saved_points[key] for key in self.found if key in self._saved_points}
         starts = {key: self._saved_starts[key] for key in self.found if key in self._saved_starts}
+        cleaned = {key: self._saved_cleaned[key] for key in self.found if key in self._saved_cleaned}
         watermarks = {key: self.saved_watermarks[key] for key in self.found if key in self.saved_watermarks}
         for key, log in self._opened.items():
             if log.quarantined:
@@ -313,8 +322,11 @@ class Logs:
             watermarks[key] = log.high_watermark
             if log.start_offset > 0:
                 starts[key] = log.start_offset
-        self._saved_points, self._saved_starts = points, starts
+            if log.cleaned_offset > 0:
+                cleaned[key] = log.cleaned_offset
+        self._saved_points, self._saved_starts, self._saved_cleaned = points, starts, cleaned
         return [
+            (CLEANED_OFFSETS, write_offsets(cleaned)),
             (RECOVERY_POINTS, write_offsets(points)),
             (START_OFFSETS, write_offsets(starts)),
             (HIGH_WATERMARKS, write_offsets(watermarks)),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from skidway.errors import CorruptMessage, InvalidRecord
 from skidway.log.segment import Batch, Segment
+from skidway.records.batch import HEADER_BYTES
 from skidway.records.record import Outline, read_outlines
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def offset_of_max_timestamp(log: Log) -> Found | None:
         for batch in segment.batches(*_bounds(log, segment)):
             if batch[2] >= log.high_watermark:
                 break
+            if batch[3] == HEADER_BYTES:
+                continue  # compaction left nothing of it but its header
             if batch[1] < log.start_offset <= batch[2]:
                 # Its largest timestamp may belong to a deleted record.
                 best = _latest_record(log, segment, batch)
@@ -82,7 +85,7 @@ def _bounds(log: Log, segment: Segment) -> tuple[int, int]:
     """Where the batch with the largest timestamp may be."""
     whole = segment.base_offset >= log.start_offset and segment.max_timestamp_offset < log.high_watermark
     found = segment.find(segment.max_timestamp_offset) if whole else None
-    return (found[0], found[0] + found[3]) if found else (0, segment.size)
+    return (found[0], found[0] + found[3]) if found and found[3] > HEADER_BYTES else (0, segment.size)
 
 
 def _records(log: Log, segment: Segment, batch: Batch) -> Iterator[Outline]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from skidway.errors import OffsetOutOfRange
-from skidway.log.loading import SEGMENT_SUFFIXES
 from skidway.log.segment import Segment
+from skidway.log.swapping import SEGMENT_SUFFIXES
 from skidway.log.sync import Removal, SyncTicket, snapshot_offset
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Doomed:
 
 def apply(log: Log, now_ms: int) -> list[Segment]:
     settings = log.settings
-    if not settings.cleanup_delete or log.failure is not None:
+    if not settings.cleanup_delete or log.failure is not None or log.compaction is not None:
         return []
     given_up = 0
     if settings.retention_bytes >= 0:
@@ -76,6 +76,8 @@ def advance_start(log: Log, offset: int, now_ms: int = 0) -> None:
 
 
 def give_up_below_start(log: Log, now_ms: int) -> None:
+    if log.compaction is not None:
+        return  # it comes back when it is done
     while len(log.segments) > 1 and log.segments[1].base_offset <= log.start_offset:
         segment = log.segments.pop(0)
         log.forget_segment(segment)
@@ -120,6 +122,7 @@ def truncate(log: Log, offset: int, now_ms: int) -> None:
     """Cut the log's files so that it ends at the batch that holds `offset`, and load what is left."""
     if offset >= log.end_offset:
         return
+    assert log.compaction is None, "a compaction must end before its log is cut"
     if offset < log.start_offset:
         raise OffsetOutOfRange(f"{offset} is below the start {log.start_offset}")
     disk, directory = log.disk, log.directory

@@ -42,6 +42,7 @@ class Segment:
         "index_saved",
         "max_timestamp",
         "max_timestamp_offset",
+        "pinned",
         "roll_after_ms",
         "roll_after_timestamp",
         "size",
@@ -62,6 +63,8 @@ class Segment:
         self.index_due = 0
         # Whether the index files hold everything; a closed segment's indexes may then be dropped from memory.
         self.index_saved = True
+        # While its file has another name than it should: what is open must stay open.
+        self.pinned = False
         self.roll_after_ms = NEVER
         self.roll_after_timestamp = NEVER
         self._file: File | None = None
@@ -108,6 +111,8 @@ class Segment:
 
     def unload(self) -> None:
         """Let go of the descriptor and the indexes. Slices that are still being sent keep the file open."""
+        if self.pinned:
+            return
         self._file = None
         if self.index_saved:
             self._index = None
@@ -125,6 +130,13 @@ class Segment:
         self._index = index
         self._times = times
         return True
+
+    def adopt(self, file: File, index: bytes, times: bytes) -> None:
+        """Use what lies under other names, until `pinned` is taken back."""
+        self._file = file
+        self._index = OffsetIndex.from_bytes(index)
+        self._times = TimeIndex.from_bytes(times)
+        self.pinned = True
 
     def note_index_ends(self, interval: int) -> None:
         """Continue where the loaded indexes stop."""

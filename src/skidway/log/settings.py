@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from skidway.limits import INT32_MAX, MIB
+from skidway.limits import INT32_MAX, INT64_MAX, MIB
 
 
 @dataclass(slots=True, kw_only=True)
@@ -18,6 +18,12 @@ class LogSettings:
     file_delete_delay_ms: int = 60_000
     cleanup_delete: bool = True
     """Whether retention applies; DeleteRecords does in any case."""
+    compact: bool = False
+    """Whether only the newest record of each key is kept."""
+    delete_retention_ms: int = 24 * 3600 * 1000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
+    min_cleanable_dirty_ratio: float = 0.5
     checkpoint_bytes: int = 64 * MIB
     """Appended bytes after which `checkpoint_due` asks for a checkpoint: the most a crash leaves to scan."""
 

@@ -40,6 +40,13 @@ _STATIC = (
         "fetch.max.bytes", _I, str(DEFAULT_LIMITS.fetch_bytes_max), "The largest fetch response.", at_least(1024)
     ),
     ConfigKey("listeners", _S, "", "The addresses this broker listens on."),
+    ConfigKey("log.cleaner.backoff.ms", _L, "15000", "How often logs are looked at for compaction.", at_least(0)),
+    ConfigKey(
+        "log.cleaner.dedupe.buffer.size",
+        _L,
+        str(DEFAULT_LIMITS.compaction_bytes_max),
+        "Memory for the keys of the log that is being compacted.",
+    ),
     ConfigKey("log.dir", _S, "", "The data directory."),
     ConfigKey("log.dirs", _S, "", "The data directories; there is one."),
     ConfigKey("log.retention.check.interval.ms", _L, "300000", "How often segments are looked at for their age."),

@@ -28,7 +28,6 @@ from skidway.metadata.config_keys import (
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-NO_COMPACTION = "compaction is not available yet"
 NO_TIERS = "tiered storage is not available"
 NO_THROTTLES = "replication throttles are not available"
 
@@ -59,11 +58,8 @@ class TopicKey(ConfigKey):
 
     def accept(self, text: str) -> Value:
         value = self.parse(text)
-        refusal = self.refusal
-        if self.name == "cleanup.policy" and value != ("delete",):
-            refusal = NO_COMPACTION
-        if refusal and value != self.parse(self.default):
-            raise InvalidConfig(f"Invalid value {text} for configuration {self.name}: {refusal}.")
+        if self.refusal and value != self.parse(self.default):
+            raise InvalidConfig(f"Invalid value {text} for configuration {self.name}: {self.refusal}.")
         return value
 
 
@@ -76,13 +72,17 @@ class TopicConfig:
     compression_lz4_level: int
     compression_type: str
     compression_zstd_level: int
+    delete_retention_ms: int
     file_delete_delay_ms: int
     flush: str
     index_interval_bytes: int
+    max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
     message_timestamp_before_max_ms: int
     message_timestamp_type: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
     min_insync_replicas: int
     retention_bytes: int
     retention_ms: int
@@ -123,7 +123,8 @@ def _key(
 
 _OBEYED = (
     _key("cleanup.policy", _LIST, "delete", "How old data leaves the topic: `delete` drops whole segments by age "
-         "and size.", each_of("delete", "compact"), _log("cleanup.policy")),
+         "and size, `compact` drops records whose key has a newer one; both may be set.",
+         each_of("delete", "compact"), _log("cleanup.policy")),
     _key("compression.type", _S, "producer", "The codec batches are stored with; `producer` keeps what was sent.",
          one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), _same("compression.type")),
     _key("compression.gzip.level", _I, -1, "The level used when batches are converted to gzip; -1 is the codec's "
@@ -132,6 +133,14 @@ _OBEYED = (
          _same("compression.lz4.level")),
     _key("compression.zstd.level", _I, 3, "The level used when batches are converted to zstd.",
          between(-131_072, 22), _same("compression.zstd.level")),
+    _key("delete.retention.ms", _L, DAY_MS, "How long a compacted topic keeps its tombstones.", at_least(0),
+         _log("cleaner.delete.retention.ms")),
+    _key("min.compaction.lag.ms", _L, 0, "How long a record stays uncompacted at least.", at_least(0),
+         _log("cleaner.min.compaction.lag.ms")),
+    _key("max.compaction.lag.ms", _L, _FOREVER, "How long a record stays uncompacted at most.", at_least(1),
+         _log("cleaner.max.compaction.lag.ms")),
+    _key("min.cleanable.dirty.ratio", _D, 0.5, "The uncompacted share of a log at which compaction begins.",
+         between(0, 1), _log("cleaner.min.cleanable.ratio")),
     _key("file.delete.delay.ms", _L, 60_000, "How long a dropped segment's file stays on disk.", at_least(0),
          _log("segment.delete.delay.ms")),
     _key("flush", _S, "sync", "When a batch counts as written: `sync` when it is on the disk, `os` when the "
@@ -165,14 +174,6 @@ _OBEYED = (
 )  # fmt: skip
 
 _REFUSED = (
-    _key("delete.retention.ms", _L, DAY_MS, "How long a compacted topic keeps its tombstones.", at_least(0),
-         _log("cleaner.delete.retention.ms"), NO_COMPACTION),
-    _key("min.compaction.lag.ms", _L, 0, "How long a record stays uncompacted at least.", at_least(0),
-         _log("cleaner.min.compaction.lag.ms"), NO_COMPACTION),
-    _key("max.compaction.lag.ms", _L, _FOREVER, "How long a record stays uncompacted at most.", at_least(1),
-         _log("cleaner.max.compaction.lag.ms"), NO_COMPACTION),
-    _key("min.cleanable.dirty.ratio", _D, 0.5, "The uncompacted share of a log at which compaction begins.",
-         between(0, 1), _log("cleaner.min.cleanable.ratio"), NO_COMPACTION),
     _key("flush.messages", _L, _FOREVER, "After how many records the log is synced.", at_least(1),
          _log("flush.interval.messages"), "the setting `flush` decides when data is synced"),
     _key("flush.ms", _L, _FOREVER, "After what time the log is synced.", at_least(0),
@@ -208,6 +209,12 @@ def validate(overrides: Mapping[str, str]) -> None:
         if key is None:
             raise InvalidConfig(f"Unknown topic config name: {name}")
         key.accept(text)
+    least, most = (
+        int(overrides.get(name, TOPIC_KEYS[name].default))
+        for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    )
+    if least > most:
+        raise InvalidConfig(f"min.compaction.lag.ms ({least}) is above max.compaction.lag.ms ({most}).")
 
 
 def resolve(overrides: Mapping[str, str], defaults: Defaults = NO_DEFAULTS) -> TopicConfig:

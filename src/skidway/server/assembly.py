@@ -12,6 +12,7 @@ def make_node(settings: Settings, advertised: Address, disk: RealDisk, clock: Cl
     """The node, not opened yet. Imported here: flags and settings are checked before the broker is loaded."""
     from skidway.broker.node import Node
     from skidway.broker.settings import NodeSettings
+    from skidway.server.compactor import ChildCompactor
 
     node_settings = NodeSettings(
         node_id=settings.node_id,
@@ -26,10 +27,12 @@ def make_node(settings: Settings, advertised: Address, disk: RealDisk, clock: Cl
         groups=settings.groups,
         retention_check_ms=settings.retention_check_ms,
         checkpoint_ms=settings.checkpoint_ms,
+        compaction_check_ms=settings.compaction_check_ms,
     )
     node_settings.validate()
     log = logging.getLogger("skidway.node")
-    return Node(node_settings, disk, clock, random, settings.limits, log.info, log.warning)
+    compactor = ChildCompactor(disk.root)
+    return Node(node_settings, disk, clock, random, settings.limits, log.info, log.warning, compactor)
 
 
 def hangup_type() -> type[Exception]:

@@ -59,6 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     limits: Limits = DEFAULT_LIMITS
     retention_check_ms: int = 300_000
     checkpoint_ms: int = 60_000
+    compaction_check_ms: int = 15_000
     sync_threads: int = 4
     drain_ms: int = 5_000
     """How long a stopping broker waits for replies on their way."""
@@ -93,7 +94,14 @@ GROUP_NAMES = (
     "offset_metadata_bytes_max",
     "offsets_partitions",
 )
-POSITIVE = ("default_partitions", "default_replication_factor", "retention_check_ms", "checkpoint_ms", "sync_threads")
+POSITIVE = (
+    "default_partitions",
+    "default_replication_factor",
+    "retention_check_ms",
+    "checkpoint_ms",
+    "compaction_check_ms",
+    "sync_threads",
+)
 EXPECTED = {
     int: "a whole number",
     bool: "true or false",

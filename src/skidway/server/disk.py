@@ -147,10 +147,11 @@ class RealFile:
 
 
 class RealDisk:
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, lock: bool = True) -> None:
+        """Without `lock`, for a child of the broker that has it."""
         self.root = os.path.abspath(root)
         os.makedirs(self.root, exist_ok=True)
-        self._lock_fd = _lock(self.root)
+        self._lock_fd = _lock(self.root) if lock else -1
 
     def close(self) -> None:
         """Let another broker have the directory."""

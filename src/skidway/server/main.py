@@ -145,8 +145,10 @@ class Broker:
         log.info("stopped%s", "" if synced else ", with syncs unfinished: logs will be recovered at the next start")
 
     def _maintain(self, loop: asyncio.AbstractEventLoop, node: Any, turn: Turn) -> None:
-        """Retention and checkpoints: the node knows which is due."""
-        interval_ms = min(self._settings.retention_check_ms, self._settings.checkpoint_ms, MAINTENANCE_MS_MAX)
+        """Retention, checkpoints, compaction: the node knows which is due."""
+        settings = self._settings
+        interval_ms = min(settings.retention_check_ms, settings.checkpoint_ms, settings.compaction_check_ms)
+        interval_ms = min(interval_ms, MAINTENANCE_MS_MAX)
 
         def due() -> None:
             try:

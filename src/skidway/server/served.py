@@ -32,7 +32,8 @@ class ServedConnection(Protocol):
 
 
 class Ticket(Protocol):
-    """Work for a thread. One with `maintenance = True` may take long and never holds up the others."""
+    """Work for a thread. One with `maintenance = True` may take long and never holds up the others; one with
+    `lengthy = True` may take minutes and holds up neither."""
 
     def run(self) -> None: ...
 

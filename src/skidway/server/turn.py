@@ -1,7 +1,8 @@
 """The end of a loop turn: one sync for everything appended in it, timers, and the replies that became ready.
 
 The node says through `on_work` that it wants to be asked. Its sync tickets then run on a few threads, one queue for
-all; tickets marked as maintenance run on a thread of their own, so that no acknowledgement waits behind a checkpoint.
+all; tickets marked as maintenance run on a thread of their own, so that no acknowledgement waits behind a checkpoint,
+and those marked as lengthy (compaction) on another, so that no checkpoint waits for minutes.
 Finished tickets come back to the loop together, with one wake-up.
 """
 
@@ -49,10 +50,11 @@ class Turn:
         self._timer_ms = 0
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._maintenance: SimpleQueue[Job | None] = SimpleQueue()
+        self._lengthy: SimpleQueue[Job | None] = SimpleQueue()
         self._finished: deque[Finished] = deque()
         self._wake_sent = False
         self._idle: asyncio.Future[None] | None = None
-        queues = [self._jobs] * sync_threads + [self._maintenance]
+        queues = [self._jobs] * sync_threads + [self._maintenance, self._lengthy]
         self._threads = [
             threading.Thread(target=self._work, args=(queue,), name=f"skidway-sync-{number}", daemon=True)
             for number, queue in enumerate(queues)
@@ -105,9 +107,10 @@ class Turn:
         """Stop the threads after the tickets they have; nothing is reported to the node any more."""
         if self._timer is not None:
             self._timer.cancel()
-        for _ in self._threads[:-1]:
+        for _ in self._threads[:-2]:
             self._jobs.put(None)
         self._maintenance.put(None)
+        self._lengthy.put(None)
         for thread in self._threads:
             thread.join(timeout=5)
 
@@ -118,8 +121,12 @@ class Turn:
     def _hand_out(self) -> None:
         for key, ticket in self._node.take_sync():
             self.in_flight += 1
-            queue = self._maintenance if getattr(ticket, "maintenance", False) else self._jobs
-            queue.put((key, ticket))
+            self._queue_for(ticket).put((key, ticket))
+
+    def _queue_for(self, ticket: Any) -> "SimpleQueue[Job | None]":
+        if getattr(ticket, "lengthy", False):
+            return self._lengthy
+        return self._maintenance if getattr(ticket, "maintenance", False) else self._jobs
 
     def _share_maintenance(self) -> None:
         """At the end nobody is left to be held up by maintenance: all threads do it."""

@@ -38,7 +38,7 @@ LIMITS = Limits(partitions_per_topic_max=8, partitions_max=10)
 GOOD_NAMES = ["a", "a.b", "a_b", "orders", "orders-2", "__consumer_offsets"]
 BAD_NAMES = ["..", "bad name", "", "__cluster_metadata"]
 GOOD_SETTINGS = [("retention.ms", "1"), ("segment.bytes", "100000"), ("cleanup.policy", "delete"), ("flush", "os")]
-ODD_SETTINGS = [("retention.ms", "x"), ("cleanup.policy", "compact"), ("no.such", "1"), ("flush", None)]
+ODD_SETTINGS = [("retention.ms", "x"), ("cleanup.policy", "squeeze"), ("no.such", "1"), ("flush", None)]
 BROKER_SETTINGS = [("log.retention.ms", "5"), ("message.max.bytes", "99"), ("node.id", "1")]
 
 

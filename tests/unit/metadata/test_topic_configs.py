@@ -28,6 +28,10 @@ def test_a_topic_without_settings_does_what_kafka_4_does() -> None:
         file_delete_delay_ms=60_000,
         flush="sync",
         index_interval_bytes=4096,
+        delete_retention_ms=DAY_MS,
+        max_compaction_lag_ms=2**63 - 1,
+        min_cleanable_dirty_ratio=0.5,
+        min_compaction_lag_ms=0,
         max_message_bytes=1_048_588,
         message_timestamp_after_max_ms=3_600_000,
         message_timestamp_before_max_ms=2**63 - 1,
@@ -93,11 +97,10 @@ def test_accepted(name: str, value: str) -> None:
         ("compression.zstd.level", "23", "between -131072 and 22"),
         ("compression.type", "brotli", "one of uncompressed"),
         ("message.timestamp.type", "createtime", "one of CreateTime"),
-        ("cleanup.policy", "compact", "compaction is not available yet"),
-        ("cleanup.policy", "delete,compact", "compaction is not available yet"),
         ("cleanup.policy", "", "must not be empty"),
         ("cleanup.policy", "archive", "may hold only delete, compact"),
-        ("delete.retention.ms", "1", "compaction is not available yet"),
+        ("delete.retention.ms", "-1", "at least 0"),
+        ("max.compaction.lag.ms", "0", "at least 1"),
         ("flush.messages", "1", "the setting `flush`"),
         ("preallocate", "true", "not preallocated"),
         ("preallocate", "yes", "true or false"),
@@ -116,6 +119,19 @@ def test_refused_with_a_reason(name: str, value: str, reason: str) -> None:
         validate({name: value})
     assert reason in str(refusal.value)
     assert name in str(refusal.value)
+
+
+def test_a_record_cannot_have_to_wait_longer_than_it_may() -> None:
+    validate({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
+    with pytest.raises(InvalidConfig, match="is above"):
+        validate({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete,compact"])
+def test_compaction_can_be_asked_for_alone_and_with_deletion(policy: str) -> None:
+    config = resolve({"cleanup.policy": policy, "min.cleanable.dirty.ratio": "0.1"})
+    assert config.cleanup_policy == tuple(policy.split(","))
+    assert config.min_cleanable_dirty_ratio == 0.1
 
 
 def test_the_nearest_setting_wins_and_all_others_are_listed() -> None:
@@ -174,7 +190,7 @@ def test_broker_settings_that_topics_follow_can_be_changed_at_run_time() -> None
         ("listeners", "PLAINTEXT://:9", "configuration file"),
         ("num.io.threads", "8", "no such broker config"),
         ("log.retention.ms", "-5", "at least -1"),
-        ("log.cleanup.policy", "compact", "compaction is not available yet"),
+        ("log.cleanup.policy", "compress", "may hold only delete, compact"),
     ],
 )
 def test_other_broker_settings_cannot(name: str, value: str, reason: str) -> None:
@@ -188,7 +204,7 @@ def test_the_configuration_file_is_checked_by_the_same_rules() -> None:
     broker_configs.validate_static({"log.retention.hours": "24", "node.id": "1", "num.partitions": "3"})
     for name, value in [
         ("log.retention.hours", "soon"),
-        ("log.cleaner.delete.retention.ms", "5"),
+        ("log.cleaner.delete.retention.ms", "-5"),
         ("num.partitions", "0"),
         ("num.network.threads", "3"),
     ]:

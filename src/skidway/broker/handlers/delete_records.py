@@ -1,13 +1,14 @@
 """DeleteRecords (key 21), v0–v2.
 
 Moves the start of a partition up to an offset (-1: the high watermark); whole segments below it are removed.
+POLICY_VIOLATION where `cleanup.policy` is `compact` alone: nobody may cut off the newest record of a key.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skidway.errors import OffsetOutOfRange, ProtocolError
+from skidway.errors import OffsetOutOfRange, PolicyViolation, ProtocolError
 from skidway.wire.schema.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -39,6 +40,8 @@ def _delete(node: Node, topic: str, asked: DeleteRecordsPartition) -> DeleteReco
     try:
         partition = node.partitions.find(topic, asked.partition_index)
         log = partition.log
+        if not log.settings.cleanup_delete:
+            raise PolicyViolation()
         offset = log.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
         if not 0 <= offset <= log.high_watermark:
             raise OffsetOutOfRange()

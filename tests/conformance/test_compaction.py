@@ -1,0 +1,174 @@
+"""Compacted topics of a real broker, as real clients see them: the newest value of each key, and nobody waits."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from skidway.testing import Broker
+
+QUICK = {"checkpoint_ms": 100, "compaction_check_ms": 100}
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "20000", "flush": "os"}
+
+
+@pytest.fixture
+def quick() -> Iterator[Broker]:
+    with Broker(**QUICK) as broker:
+        yield broker
+
+
+def make_topic(broker: Broker, name: str, **configs: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    settings = {name.replace("_", "."): value for name, value in configs.items()}
+    admin.create_topics([NewTopic(name, 1, 1, config={**COMPACTED, **settings})])[name].result(10)
+
+
+def change(broker: Broker, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(10)
+
+
+def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes, bytes | None]]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "-",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    deadline = time.monotonic() + 20
+    try:
+        while time.monotonic() < deadline:
+            message = consumer.poll(1)
+            if message is None:
+                continue
+            if message.error():
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                return found
+            found.append((message.offset(), message.key(), message.value()))
+    finally:
+        consumer.close()
+    raise AssertionError("the end was not reached")
+
+
+def eventually_compacted(broker: Broker, topic: str, records_max: int) -> list[tuple[int, bytes, bytes | None]]:
+    deadline = time.monotonic() + 20
+    while True:
+        found = read_all(broker, topic)
+        if len(found) <= records_max:
+            return found
+        assert time.monotonic() < deadline, f"{len(found)} records are still there\n{broker.output[-2000:]}"
+        time.sleep(0.1)
+
+
+def test_a_compacted_topic_ends_with_the_newest_values(quick: Broker) -> None:
+    make_topic(quick, "state", delete_retention_ms="0")
+    producer = Producer({"bootstrap.servers": quick.bootstrap, "enable.idempotence": True, "batch.num.messages": 20})
+    written = []
+    for number in range(4000):
+        key = f"key-{number % 50}".encode()
+        value = None if number % 50 == 49 else b"%d " % number + b"v" * 50
+        producer.produce("state", value, key)
+        written.append((number, key, value))
+    producer.flush(20)
+    # What is in the active segment stays: some 20 kB, 250 records at most.
+    found = eventually_compacted(quick, "state", 400)
+    assert {key: (offset, value) for offset, key, value in found if value is not None} == {
+        key: (offset, value) for offset, key, value in written if value is not None
+    }
+    assert found == [written[offset] for offset, _, _ in found], "offsets, keys and values as they were written"
+    quick.restart(kill=True)
+    assert read_all(quick, "state")[-50:] == found[-50:]
+    producer = Producer({"bootstrap.servers": quick.bootstrap})
+    producer.produce("state", b"last", b"key-0")
+    producer.flush(10)
+    assert read_all(quick, "state")[-1] == (4000, b"key-0", b"last")
+
+
+def test_records_of_a_compacted_topic_are_not_deleted_by_hand(quick: Broker) -> None:
+    make_topic(quick, "kept")
+    make_topic(quick, "cut", cleanup_policy="compact,delete")
+    producer = Producer({"bootstrap.servers": quick.bootstrap})
+    for topic in ("kept", "cut"):
+        producer.produce(topic, b"v", b"k")
+    producer.flush(10)
+    admin = AdminClient({"bootstrap.servers": quick.bootstrap})
+    asked = [TopicPartition(topic, 0, 1) for topic in ("kept", "cut")]
+    kept, cut = admin.delete_records(asked).values()
+    with pytest.raises(KafkaException) as refusal:
+        kept.result(10)
+    assert refusal.value.args[0].code() == KafkaError.POLICY_VIOLATION
+    assert cut.result(10).low_watermark == 1
+
+
+def test_a_topic_can_be_deleted_while_it_is_compacted(quick: Broker) -> None:
+    make_topic(quick, "brief", segment_bytes="10000000", min_cleanable_dirty_ratio="1")
+    _fill(quick, "brief", 40_000, 10_000, 500)
+    change(quick, "brief", "min.cleanable.dirty.ratio", "0.01")
+    time.sleep(0.3)
+    admin = AdminClient({"bootstrap.servers": quick.bootstrap})
+    admin.delete_topics(["brief"])["brief"].result(10)
+    make_topic(quick, "brief")
+    producer = Producer({"bootstrap.servers": quick.bootstrap})
+    producer.produce("brief", b"new", b"k")
+    producer.flush(10)
+    assert [value for _, _, value in read_all(quick, "brief")] == [b"new"]
+    assert "Traceback" not in quick.output
+
+
+def _fill(broker: Broker, topic: str, records: int, keys: int, value_bytes: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 10**6})
+    value = b"v" * value_bytes
+    for number in range(records):
+        producer.produce(topic, value, b"key-%d" % (number % keys))
+        if number % 1000 == 0:
+            producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def _latencies_ms(producer: Producer, count_max: int, until: object = None) -> list[float]:
+    times = []
+    for _ in range(count_max):
+        started = time.perf_counter()
+        producer.produce("pings", b"ping")
+        producer.flush(10)
+        times.append((time.perf_counter() - started) * 1000)
+        if callable(until) and until():
+            break
+    return sorted(times)
+
+
+def test_the_broker_answers_while_it_compacts(quick: Broker, record_property) -> None:
+    """220 MB with 20,000 keys. The times are noted, not judged: the machine is shared."""
+    make_topic(quick, "large", segment_bytes="50000000", min_cleanable_dirty_ratio="1")
+    make_topic(quick, "pings", cleanup_policy="delete", segment_bytes="1000000000")
+    _fill(quick, "large", 220_000, 20_000, 1000)
+    producer = Producer({"bootstrap.servers": quick.bootstrap, "linger.ms": 0, "acks": 1})
+    alone = _latencies_ms(producer, 1000)
+    change(quick, "large", "min.cleanable.dirty.ratio", "0.01")
+    started = time.monotonic()
+    beside = _latencies_ms(producer, 100_000, lambda: "large-0: compacted" in quick.output)
+    elapsed_s = time.monotonic() - started
+    found = read_all(quick, "large")
+    assert len({key for _, key, _ in found}) == 20_000
+    assert len(found) < 100_000, "the active segment and the newest values"
+    for name, times in (("alone", alone), ("beside", beside)):
+        p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
+        record_property(f"p99_ms_{name}", round(p99, 2))
+        print(f"{name}: {len(times)} requests, p50 {p50:.2f} ms, p99 {p99:.2f} ms, largest {times[-1]:.1f} ms")
+    print(f"compacted within {elapsed_s:.1f} s")
+    assert beside[len(beside) * 99 // 100] < 250, "the event loop stood still"
