@@ -121,7 +121,9 @@ class KafkaPythonSharing(Sharing):
         self.consumer.subscribe(topics=list(options.topics) or (), pattern=options.pattern)
 
     def poll(self) -> list[tuple[Place, int, bytes]]:
-        polled = self.consumer.poll(timeout_ms=int(POLL_S * 1000))
+        # Longer than a rebalance takes: a poll that ends between a join and its sync now and then loses the answer
+        # to the sync, and with it the member (3.0.12: its last request is answered, and it never sends another).
+        polled = self.consumer.poll(timeout_ms=800)
         return [((r.topic, r.partition), r.offset, r.value) for records in polled.values() for r in records]
 
     def assignment(self) -> set[Place]:
