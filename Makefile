@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup run check test interop bench bench-kafka clean
+.PHONY: help setup run check test chaos interop bench bench-kafka clean
 
 help:
 	@grep -E '^## ' $(MAKEFILE_LIST) | sed 's/## /  /'
@@ -40,6 +40,10 @@ test: bytecode
 	$(BIN)/pytest -q -n 2 --dist loadgroup tests
 
 -include bench/bench.mk interop/interop.mk
+
+## chaos        the long crash tests: many power losses, kill -9 for minutes, large logs (needs 3 GB of disk)
+chaos: $(STAMP)
+	$(BIN)/pytest -q -s -m chaos tests/crash
 
 clean:
 	rm -rf $(VENV) data .mypy_cache .ruff_cache .import_linter_cache .hypothesis

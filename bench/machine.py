@@ -53,6 +53,7 @@ def sync_latencies(seconds: float, append_bytes: int = 4096) -> list[float]:
     """Milliseconds of each append + fdatasync, in the order they came."""
     taken: list[float] = []
     block = os.urandom(append_bytes)
+    os.sync()
     with tempfile.NamedTemporaryFile(prefix="bench-sync-") as file:
         end = time.perf_counter() + seconds
         while (start := time.perf_counter()) < end:

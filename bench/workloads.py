@@ -157,6 +157,8 @@ def latency(acks: int, flush: str, partitions: int = 1) -> Callable[[Subject, fl
     one = batch(100, records=1)
 
     def run(subject: Subject, seconds: float) -> Figures:
+        # What earlier loads left in memory goes to the disk first: a latency beside that says nothing of the broker.
+        os.sync()
         with topic(subject, "bench-latency", partitions, flush) as name:
             frames = [produce(name, index % partitions, one.data, acks=acks) for index in range(LATENCY_CONNECTIONS)]
             error_at = produce_error_at(name)

@@ -144,12 +144,18 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+MESSAGE_CHARACTERS_MAX = 2_000
+"""Sentences quote what a client sent, which may fill a string to its limit; the sentence must fit into one as well."""
+
+
 class ProtocolError(Exception):
     """Something a client is told by a code and, where the message has room, a sentence."""
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
 
     def __init__(self, message: str = "") -> None:
+        if len(message) > MESSAGE_CHARACTERS_MAX:
+            message = f"{message[:MESSAGE_CHARACTERS_MAX]}…"
         super().__init__(message or type(self).code.name)
         self.message = message or None
 

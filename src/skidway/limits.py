@@ -32,6 +32,8 @@ class Limits:
     """Requests of one connection that are read but not answered; past that its socket is not read."""
     reply_bytes_max: int = 16 * MIB
     """Reply bytes one connection may have waiting (file slices excluded); past that its socket is not read."""
+    replies_bytes_max: int = 512 * MIB
+    """The same for all connections together; past that no connection with replies waiting is read."""
     receive_bytes_max: int = 512 * MIB
     """Partly received frames of all connections together; past that only frames already begun are read."""
 
@@ -39,6 +41,8 @@ class Limits:
     fetch_bytes_max: int = 55 * MIB
     """Bytes of one fetch reply; at least one whole batch is always sent."""
     fetch_wait_ms_max: int = 300_000
+    fetch_waits_max: int = 1_000_000
+    """Partitions that long polls wait for, all together; past that a fetch is answered at once with what there is."""
     fetch_sessions_max: int = 1_000
     fetch_session_partitions_max: int = 200_000
     """Partitions of all sessions together."""
@@ -48,6 +52,8 @@ class Limits:
     partitions_max: int = 20_000
     """Partitions of this broker, all topics together: each holds open files."""
     topics_per_request_max: int = 5_000
+    topics_auto_created_max: int = 500
+    """Topics that one Metadata request may create by naming them."""
 
     # Producers.
     producers_per_partition_max: int = 100_000
@@ -56,6 +62,8 @@ class Limits:
     # Opening batches (cold paths only).
     decompressed_bytes_max: int = 256 * MIB
     """What one compressed batch may unpack to."""
+    batch_records_max: int = 500_000
+    """Records in one batch: opening them takes the time of all other clients."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -48,9 +48,9 @@ class World:
 
     # Steps.
 
-    def append(self, draw: random.Random) -> None:
+    def append(self, draw: random.Random, count: int | None = None) -> None:
         self.now_ms += draw.randrange(5)
-        count = draw.randrange(1, 4)
+        count = count or draw.randrange(1, 4)
         timestamp = self.now_ms + draw.randrange(-20, 20)
         records = [
             Record(i, timestamp + draw.randrange(3), b"k", draw.randbytes(draw.randrange(120)), [])
@@ -99,6 +99,14 @@ class World:
         self.disk.capacity = self.disk.used() + draw.randrange(600)
         for _ in range(4):
             self.append(draw)
+        ticket = self.log.checkpoint()
+        if ticket is not None:
+            try:
+                ticket.run()
+                self.tickets.append((ticket, True))
+            except OSError:
+                assert ticket.synced
+                self.log.finish_without_housekeeping(ticket)
         self.disk.capacity = None
 
     def break_sync(self, draw: random.Random) -> None:
@@ -193,13 +201,20 @@ class World:
         self.disk.crash_at = None
         self.check()
 
+    def kill(self, draw: random.Random) -> None:
+        """The process dies, the machine does not: everything is still there, but not all of it on the platter."""
+        end_offset = self.log.end_offset
+        self.reopen()
+        assert self.log.end_offset == end_offset
+        self.check()
+
     def crash_soon(self, draw: random.Random) -> None:
         self.disk.crash_at = self.disk.operations + 1 + draw.randrange(12)
 
     STEPS = (
         *[append] * 6,
         *[sync] * 2,
-        *[forget, remove, begin, run, finish, repeat, roll, save, close, crash, crash_soon, fill, break_sync],
+        *[forget, remove, begin, run, finish, repeat, roll, save, close, crash, kill, crash_soon, fill, break_sync],
     )
 
     def play(self, steps: list[tuple[int, int]]) -> None:
@@ -334,3 +349,38 @@ def test_long_histories(seed: int) -> None:
     draw = random.Random(seed)
     steps = [(draw.randrange(len(World.STEPS)), draw.randrange(2**32)) for _ in range(150)]
     World(seed).play(steps)
+
+
+def test_recovery_may_be_interrupted_anywhere() -> None:
+    """A torn batch right behind the proven part: however recovery is cut short, the log ends there."""
+    for stop in range(1, 14):
+        for seed in range(12):
+            world = World(0)
+            world.settings.segment_bytes = 700
+            draw = random.Random(seed)
+            world.append(draw)
+            world.roll(draw)
+            ticket = world.log.checkpoint()
+            assert ticket is not None
+            ticket.run()
+            world.log.finish_sync(ticket)
+            while len(world.log.segments) < 3:
+                world.append(draw)
+            end_offset, dropped = (segment.base_offset for segment in world.log.segments[1:])
+            ticket = world.log.begin_sync()
+            assert ticket is not None
+            ticket.run()
+            world.disk.corrupt(f"{TOPIC}-0/{end_offset:020d}.log", 70)
+            world.disk.crash_at = world.disk.operations + stop
+            try:
+                world.reopen()
+            except Crashed:
+                world.disk.crash(draw)
+                world.reopen()
+            world.disk.crash_at = None
+            assert world.log.end_offset == end_offset
+            world.check()
+            # New batches up to where a dropped segment began: it must not come back as their continuation.
+            while world.log.end_offset < dropped:
+                world.append(draw, 1)
+            world.crash(draw)

@@ -92,7 +92,18 @@ class Call:
 
     def reply(self, response: Any) -> None:
         assert self.parts is None, "a call is answered once"
+        # It leads back here through whatever waited: thousands of such rings a second would be work for the collector.
+        self.on_gone = None
         if self.connection.gone:
             return
-        self.parts = self.route.reply(self.correlation_id, response)
+        try:
+            self.parts = self.route.reply(self.correlation_id, response)
+        except Exception as bug:
+            self.fail(bug)
+            return
         self.connection.on_reply(self)
+
+    def fail(self, bug: Exception) -> None:
+        """Answering it went wrong. Whoever called us has others to serve: the shell is told by way of `bug`."""
+        if not self.connection.gone:
+            self.connection.on_bug(bug)

@@ -24,6 +24,8 @@ FRAME_LENGTH_BYTES = 4
 HEADER_BYTES_MIN = 8
 PASS_BYTES_MAX = 1 << 20
 """Replies of one pass, in memory: small requests with large replies must not fill memory before anything is sent."""
+TURN_MS_MAX = 10
+"""So long one connection's requests are handled in one go; then the others have their turn."""
 
 
 class Hangup(Exception):
@@ -36,6 +38,7 @@ def _nothing_to_do() -> None:
 
 class Connection:
     __slots__ = (
+        "bug",
         "gone",
         "needed",
         "node",
@@ -47,6 +50,7 @@ class Connection:
         "pending",
         "receiving",
         "waiting_bytes",
+        "yielded",
     )
 
     def __init__(self, node: Node, peer: str) -> None:
@@ -58,20 +62,25 @@ class Connection:
         self.needed = 0
         self.pass_bytes = 0
         self.paused = False
+        self.bug: Exception | None = None
+        """A reply that was waited for could not be made: the shell reports it and drops the connection."""
         self.gone = False
         self.receiving = False
         self.waiting_bytes = 0
+        self.yielded = False
 
     def receive(self, data: memoryview, now_ms: int) -> int:
         """Handle every whole frame in `data`; returns how many bytes are done with.
 
         `needed` then tells the full size of the frame that is not whole yet, or 0 if that is not known.
-        `paused` tells that too much waits for an answer: offer the rest again after `on_ready`.
+        `paused` tells that too much waits for an answer: offer the rest again after `on_ready`. `yielded` with it
+        tells that nothing waits but the other connections: offer the rest again after their turn.
         """
         position, end = 0, len(data)
         frame_bytes_max = self.node.limits.frame_bytes_max
+        clock = self.node.clock
         self.needed = self.pass_bytes = 0
-        self.paused = False
+        self.paused = self.yielded = False
         self.receiving = True
         try:
             while end - position >= FRAME_LENGTH_BYTES:
@@ -82,11 +91,17 @@ class Connection:
                 if frame_end > end:
                     self.needed = FRAME_LENGTH_BYTES + length
                     break
-                if self.pass_bytes > PASS_BYTES_MAX or (self.pending and self._is_full()):
+                if self.pending and self._is_full():
                     self.paused = True
+                    break
+                # A small request may have a large answer, so a full buffer of them is neither cheap nor short.
+                if position and (self.pass_bytes > PASS_BYTES_MAX or clock.monotonic_ms() - now_ms >= TURN_MS_MAX):
+                    self.paused = self.yielded = True
                     break
                 self._handle(data[position + FRAME_LENGTH_BYTES : frame_end], now_ms)
                 position = frame_end
+                if self.bug is not None:
+                    raise self.bug
         finally:
             self.receiving = False
         return position
@@ -94,10 +109,15 @@ class Connection:
     def on_reply(self, call: Call) -> None:
         """A call that had to wait has its reply."""
         assert call.parts is not None
-        self.waiting_bytes += _bytes_in_memory(call.parts)
+        self._wait(_bytes_in_memory(call.parts))
         if not self.pending or self.pending[0] is not call:
             return
         self._release()
+        if not self.receiving:
+            self.on_ready()
+
+    def on_bug(self, bug: Exception) -> None:
+        self.bug = bug
         if not self.receiving:
             self.on_ready()
 
@@ -109,6 +129,7 @@ class Connection:
                 call.on_gone()
         self.pending.clear()
         self.outbox.clear()
+        self._wait(-self.waiting_bytes)
 
     def _handle(self, frame: memoryview, now_ms: int) -> None:
         try:
@@ -128,21 +149,30 @@ class Connection:
                 self.outbox += parts
                 return
             call.parts = route.reply(correlation_id, response)
-            self.waiting_bytes += _bytes_in_memory(call.parts)
+            self._wait(_bytes_in_memory(call.parts))
             self.pending.append(call)
         elif not call.silent:
             self.pending.append(call)
             self._release()
 
     def _is_full(self) -> bool:
-        limits = self.node.limits
-        return len(self.pending) >= limits.inflight_requests_max or self.waiting_bytes >= limits.reply_bytes_max
+        node, limits = self.node, self.node.limits
+        return (
+            len(self.pending) >= limits.inflight_requests_max
+            or self.waiting_bytes >= limits.reply_bytes_max
+            or (node.waiting_bytes >= limits.replies_bytes_max and self.waiting_bytes > 0)
+        )
+
+    def _wait(self, size: int) -> None:
+        """So many more bytes of replies wait behind an older request (fewer, if negative)."""
+        self.waiting_bytes += size
+        self.node.waiting_bytes += size
 
     def _release(self) -> None:
         """Move the replies that nothing older holds back to the outbox."""
         pending = self.pending
         while pending and (parts := pending[0].parts) is not None:
-            self.waiting_bytes -= _bytes_in_memory(parts)
+            self._wait(-_bytes_in_memory(parts))
             self.outbox += parts
             pending.popleft()
 

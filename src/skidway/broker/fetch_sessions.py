@@ -57,7 +57,9 @@ class Session:
 
     def served(self, target: FetchTarget) -> None:
         """What got bytes goes to the end of the row, so that a busy partition does not starve the others."""
-        self.targets[target.key] = self.targets.pop(target.key)
+        # Unless a later request has taken it out while this one waited.
+        if self.targets.get(target.key) is target:
+            self.targets[target.key] = self.targets.pop(target.key)
 
 
 def next_epoch(epoch: int) -> int:
@@ -107,7 +109,8 @@ class FetchSessions:
         if session.by_id != by_id:
             raise FetchSessionTopicIdError()
         before = len(session.targets)
-        if self.partition_count + len(changed) > self.limits.fetch_session_partitions_max:
+        added = sum(target.key not in session.targets for target in changed)
+        if self.partition_count + added > self.limits.fetch_session_partitions_max:
             self._remove(session_id)
             raise FetchSessionIdNotFound()
         for target in changed:

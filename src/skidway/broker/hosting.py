@@ -3,11 +3,16 @@
 The image follows the committed records. A partition is opened when its record is published and closed when its topic
 is removed. A log on disk that no topic knows is set aside, never deleted: metadata that was lost must not take the
 data with it.
+
+Making and removing files takes about a millisecond for each partition, and a topic may have thousands. So that is
+queued, done a little in every turn, and whoever asked for it is answered when it is done.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from skidway.broker.partition import Partition, log_settings
 from skidway.broker.partitions import Partitions
@@ -22,6 +27,7 @@ from skidway.metadata import image as metadata
 from skidway.metadata.config_keys import Defaults, ResourceType
 from skidway.metadata.image import Image
 from skidway.metadata.topic_configs import TopicConfig, resolve
+from skidway.ports import Clock
 from skidway.replica.leader import Leader
 from skidway.wire.message import Message
 from skidway.wire.schema.metadata_records import (
@@ -30,6 +36,9 @@ from skidway.wire.schema.metadata_records import (
     PartitionRecord,
     RemoveTopicRecord,
 )
+
+TURN_MS_MAX = 20
+"""So long a turn may be busy with files of partitions that come and go."""
 
 
 class Hosting:
@@ -53,10 +62,12 @@ class Hosting:
         self.missing: dict[tuple[bytes, int], str] = {}
         """Partitions that should be here but could not be opened, and why."""
         self.removing: dict[tuple[str, int], Partition] = {}
-        """Deleted partitions that a worker still syncs."""
+        """Deleted partitions whose directories still have their names."""
         self._configs: dict[str, TopicConfig] = {}
         """Resolved once for all partitions of a topic; forgotten when a setting changes."""
         self.started = False
+        self._queue: deque[Callable[[], None]] = deque()
+        self._opening: dict[tuple[bytes, int], None] = {}
 
     def publish(self, records: Sequence[Message], wall_ms: int) -> None:
         """Follow records that are committed. Before `start` only the image does."""
@@ -67,19 +78,38 @@ class Hosting:
             if not self.started:
                 continue
             if isinstance(record, PartitionRecord):
-                self._open(self.image.topics_by_id[record.topic_id], record.partition_id, wall_ms)
+                self._open_later(bytes(record.topic_id), record.partition_id, wall_ms)
             elif isinstance(record, PartitionChangeRecord):
                 self._follow_change(self.image.topics_by_id[record.topic_id], record.partition_id)
             elif isinstance(record, ConfigRecord):
                 self._reconfigure(record)
+
+    def when_done(self, step: Callable[[], None]) -> None:
+        """Call it when everything published so far can be used."""
+        if self._queue:
+            self._queue.append(step)
+        else:
+            step()
+
+    def work(self, clock: Clock) -> bool:
+        """Do some of what is queued; true if there is more."""
+        queue = self._queue
+        until_ms = clock.monotonic_ms() + TURN_MS_MAX
+        while queue:
+            queue.popleft()()
+            if clock.monotonic_ms() >= until_ms:
+                break
+        return bool(queue)
 
     def start(self, wall_ms: int) -> None:
         """Open everything the image says is here; set aside what it does not know."""
         self.started = True
         for (name, index), topic_id in list(self.logs.found.items()):
             topic = self.image.topics.get(name)
-            # Without an id it was created just before a crash; the metadata knows whose it is.
-            if topic is None or index >= len(topic.partitions) or topic_id not in (None, topic.id):
+            unborn = self.logs.is_unborn(name, index)
+            if unborn and self.logs.is_empty(name, index):
+                self.logs.discard(name, index, wall_ms)
+            elif unborn or topic is None or index >= len(topic.partitions) or topic_id not in (None, topic.id):
                 kept = self.logs.set_aside(name, index)
                 self.on_trouble(f"{name}-{index}: no topic knows this log; kept as {kept}, not deleted")
         for topic in self.image.topics.values():
@@ -88,21 +118,26 @@ class Hosting:
                     self.on_trouble(f"{topic.name}-{partition.index}: its directory is missing; it begins empty")
                 self._open(topic, partition.index, wall_ms)
 
-    def retry_missing(self, wall_ms: int) -> None:
+    def retry(self, wall_ms: int) -> None:
+        """Try again what the disk refused."""
+        for partition in list(self.removing.values()):
+            self.finish_removal(partition, wall_ms)
         for topic_id, index in list(self.missing):
-            topic = self.image.topics_by_id.get(topic_id)
-            if topic is None:
-                del self.missing[topic_id, index]
-            else:
-                self._open(topic, index, wall_ms)
+            self._open_later(topic_id, index, wall_ms)
 
     def finish_removal(self, partition: Partition, wall_ms: int) -> None:
         """No worker is in its directory any more: it can be renamed, and a topic of the same name take its place."""
-        if partition.in_flight:
+        key = (partition.topic, partition.index)
+        if partition.in_flight or self.removing.get(key) is not partition:
             return
-        del self.removing[partition.topic, partition.index]
-        self.logs.delete(partition.topic, partition.index, wall_ms)
-        self.retry_missing(wall_ms)
+        try:
+            self.logs.delete(*key, wall_ms)
+        except OSError:
+            return  # tried again now and then; until then its name is taken
+        del self.removing[key]
+        heir = self.image.topics.get(partition.topic)
+        if heir is not None and (heir.id, partition.index) in self.missing:
+            self._open(heir, partition.index, wall_ms)
 
     @property
     def defaults(self) -> Defaults:
@@ -111,7 +146,7 @@ class Hosting:
 
     def is_offline(self, topic: metadata.Topic, index: int) -> bool:
         """Whether this node should serve the partition and cannot."""
-        if (topic.id, index) in self.missing:
+        if (topic.id, index) in self.missing or (topic.id, index) in self._opening:
             return True
         return self.partitions.find_by_id(topic.id, index).log.quarantined
 
@@ -120,6 +155,19 @@ class Hosting:
         if config is None:
             config = self._configs[topic] = resolve(self.image.topic_config(topic), self.defaults)
         return config
+
+    def _open_later(self, topic_id: bytes, index: int, wall_ms: int) -> None:
+        def open_now() -> None:
+            self._opening.pop((topic_id, index), None)
+            topic = self.image.topics_by_id.get(topic_id)
+            if topic is None:
+                self.missing.pop((topic_id, index), None)
+            elif (topic_id, index) not in self.partitions:
+                self._open(topic, index, wall_ms)
+
+        self._opening[topic_id, index] = None
+        self._queue.append(open_now)
+        self.turn.on_work()
 
     def _open(self, topic: metadata.Topic, index: int, wall_ms: int) -> None:
         described = topic.partitions[index]
@@ -147,7 +195,7 @@ class Hosting:
         return self.logs.load_or_create(topic.name, index, topic.id, settings, wall_ms)
 
     def _follow_change(self, topic: metadata.Topic, index: int) -> None:
-        if (topic.id, index) in self.missing:
+        if (topic.id, index) in self.missing or (topic.id, index) in self._opening:
             return
         described = topic.partitions[index]
         leader = self.partitions.find_by_id(topic.id, index).leader
@@ -171,4 +219,5 @@ class Hosting:
             partition.removed = True
             self.removing[partition.topic, partition.index] = partition
             self.on_removed(partition)
-            self.finish_removal(partition, wall_ms)
+            self._queue.append(partial(self.finish_removal, partition, wall_ms))
+            self.turn.on_work()

@@ -7,6 +7,7 @@ something for `take_sync`), a connection's `on_ready` (there is something to sen
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -51,6 +52,8 @@ Ticket = SyncTicket | FilesTicket
 Key = Partition | Upkeep
 """Whose ticket it is."""
 REFUSALS_TOLD_EVERY_MS = 10_000
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+"""What a disk says that is full, not broken."""
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_CONFIG = {"flush": "sync", "retention.ms": "-1", "segment.ms": str(2**62)}
 
@@ -88,6 +91,8 @@ class Node:
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.upkeep = Upkeep(self)
         self._refusal_told_ms = -REFUSALS_TOLD_EVERY_MS
+        self.waiting_bytes = 0
+        """Replies of all connections that an older request of theirs holds back."""
         self.failure: str | None = None
         """Why nothing is written any more: a sync of the data directory failed."""
 
@@ -146,8 +151,12 @@ class Node:
     def submit(
         self, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
     ) -> None:
-        """Ask the controller; the answer comes when what it decided is committed."""
-        self.controller.submit(operation, now_ms, respond)
+        """Ask the controller; the answer comes when what it decided is committed and done."""
+        if self.failure is not None:
+            # What it would decide on may never be committed, so the answer might wait for ever.
+            respond(StorageError(self.failure))
+            return
+        self.controller.submit(operation, now_ms, lambda reply: self.hosting.when_done(lambda: respond(reply)))
         if self.metadata.log.end_offset > self.metadata.log.high_watermark:
             self.turn.wants_sync(self.metadata)
 
@@ -189,6 +198,8 @@ class Node:
         while moved := self.turn.take_moved():
             for partition, added_bytes in moved:
                 self._wake(partition, added_bytes)
+        if self.hosting.work(self.clock):
+            self.on_work()
         if self.failure is not None:
             self.turn.take_unsynced()
             return []
@@ -202,6 +213,9 @@ class Node:
         return tickets
 
     def on_synced(self, key: Key, ticket: Ticket, error: OSError | None, now_ms: int) -> None:
+        if error is not None and error.errno not in NO_ROOM and not (isinstance(key, Partition) and key.removed):
+            self._fail(f"a sync of {key} failed: {error}")
+            return
         if isinstance(key, Upkeep):
             key.on_saved(error)
             return

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from skidway.broker.turn import Turn
-from skidway.errors import InvalidTransactionState
+from skidway.errors import InvalidTransactionState, StorageError
+from skidway.limits import DEFAULT_LIMITS
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.log.sync import SyncTicket
@@ -85,7 +86,10 @@ class Partition:
         if header.producer_id >= 0:
             original = log.producers.check(header)
             if original is not None:
-                return Appended(original, original + header.record_count, -1)
+                end_offset = original + header.record_count
+                if log.failure is not None and end_offset > log.high_watermark:
+                    raise StorageError(log.failure)
+                return Appended(original, end_offset, -1)
         base_offset = log.append(batch, header, self.leader.epoch, wall_ms)
         self.appended_bytes += len(batch)
         if self.flush_sync:
@@ -161,7 +165,9 @@ def topic_rules(config: TopicConfig) -> TopicRules:
         timestamp_before_max_ms=config.message_timestamp_before_max_ms,
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         compacted="compact" in config.cleanup_policy,
-        decompressed_bytes_max=config.max_message_bytes * UNPACKED_RATIO_MAX,
+        decompressed_bytes_max=min(
+            config.max_message_bytes * UNPACKED_RATIO_MAX, DEFAULT_LIMITS.decompressed_bytes_max
+        ),
     )
 
 

@@ -22,6 +22,9 @@ class Partitions:
     def __len__(self) -> int:
         return sum(map(len, self._by_name.values()))
 
+    def __contains__(self, key: tuple[bytes, int]) -> bool:
+        return key[1] in self._by_id.get(key[0], ())
+
     def find(self, topic: str, index: int) -> Partition:
         try:
             return self._by_name[topic][index]

@@ -23,6 +23,11 @@ class Upkeep:
         self._checkpoint_due_ms = 0
         self._tickets: list[tuple[Partition | Upkeep, SyncTicket | FilesTicket]] = []
         self._saving: FilesTicket | None = None
+        self._save_again = False
+        """Something changed while the files were being written."""
+
+    def __repr__(self) -> str:
+        return "the offset checkpoints"
 
     def start(self, now_ms: int) -> None:
         self._retention_due_ms = now_ms + self.node.settings.retention_check_ms
@@ -42,7 +47,9 @@ class Upkeep:
 
     def save_offsets(self, wall_ms: int) -> None:
         """The files that speak about all logs, and the directories of deleted ones."""
-        if self._saving is None and (ticket := self.node.logs.begin_save(wall_ms)) is not None:
+        if self._saving is not None:
+            self._save_again = True
+        elif (ticket := self.node.logs.begin_save(wall_ms)) is not None:
             self._saving = ticket
             self._tickets.append((self, ticket))
 
@@ -50,9 +57,14 @@ class Upkeep:
         assert self._saving is not None
         self.node.logs.finish_save(self._saving)
         self._saving = None
+        save_again, self._save_again = self._save_again, False
+        self.node.hosting.retry(self.node.clock.wall_ms())
         if error is not None:
             # The files of the last time are still whole, and good enough: more is scanned after a crash.
             self.node.on_trouble(f"offset checkpoints could not be saved, tried again later: {error}")
+        elif save_again:
+            self.save_offsets(self.node.clock.wall_ms())
+            self.node.on_work()
 
     def take_tickets(self) -> list[tuple[Partition | Upkeep, SyncTicket | FilesTicket]]:
         tickets, self._tickets = self._tickets, []
@@ -60,7 +72,7 @@ class Upkeep:
 
     def _apply_retention(self, wall_ms: int) -> None:
         node = self.node
-        node.hosting.retry_missing(wall_ms)
+        node.hosting.retry(wall_ms)
         for partition in node.partitions:
             log = partition.log
             log.producers.expire(wall_ms)

@@ -74,11 +74,15 @@ class Loader:
 
     def load(self, recovery_point: int, start_offset: int | None) -> Loaded:
         try:
-            return self._load(recovery_point, start_offset)
-        except _NotClean:
-            self.clean = False
-            self.producers.entries = {}
-            return self._load(recovery_point, start_offset)
+            try:
+                return self._load(recovery_point, start_offset)
+            except _NotClean:
+                self.clean = False
+                self.producers.entries = {}
+                return self._load(recovery_point, start_offset)
+        except OSError as error:
+            # One unreadable directory must not keep the others from being served.
+            return self._quarantined([], start_offset or 0, str(error))
 
     def _load(self, recovery_point: int, start_offset: int | None) -> Loaded:
         self.names = self._tidy(self.disk.list(self.directory))
@@ -98,10 +102,16 @@ class Loader:
         except (Unproven, StorageError) as error:
             return self._quarantined(segments, start_offset, str(error))
         start = max(start_offset, segments[0].base_offset)
-        if start > end_offset:
+        if start > end_offset and any(segment.size for segment in segments):
+            # Whatever the checkpoint file speaks about, it is not this log: believing it would delete all of it.
+            start = segments[0].base_offset
+        elif start > end_offset:
             # The deletion outlived the records it was about.
-            self._drop(segments)
-            segments = [self._new_segment(start)]
+            outlived, segments = segments, [self._new_segment(start)]
+            for segment in outlived:
+                # The new one first and the oldest next: a crash in between must leave neither a hole nor nothing.
+                self.disk.sync_directory(self.directory)
+                self._drop([segment])
             end_offset = start
         epochs.forget_before(start)
         return Loaded(segments, self.producers, epochs, start, end_offset, min(self.vouched, end_offset), scanned)

@@ -51,6 +51,7 @@ class Log:
         "_names_begun",
         "_names_synced",
         "_parent_synced",
+        "_saved_start",
         "_settings",
         "_tail",
         "_unsynced",
@@ -84,7 +85,7 @@ class Log:
         self.epochs = loaded.epochs
         self._epoch = loaded.epochs.latest
         self._epochs_changed = loaded.end_offset > loaded.recovery_point
-        self.start_offset = loaded.start_offset
+        self.start_offset = self._saved_start = loaded.start_offset
         self.end_offset = self.high_watermark = self.synced_offset = self._begun_offset = loaded.end_offset
         self.recovery_point = loaded.recovery_point
         self.bytes_since_checkpoint = loaded.scanned_bytes
@@ -188,9 +189,10 @@ class Log:
             position = segment.size
         _stamp(batch, 0, base_offset, header.batch_length, leader_epoch)
         try:
-            segment.file.append(batch)
+            written_at = segment.file.append(batch)
         except OSError as error:
             raise StorageError(f"{self.directory}: {error}") from error
+        assert written_at == position, "somebody else wrote to the segment"
         end = segment.size = position + size
         if position == segment.synced_size:
             self._unsynced.append(segment)
@@ -267,7 +269,11 @@ class Log:
             return
         self._loaded.append(segment)
         if len(self._loaded) > _LOADED_MAX:
-            self._loaded.pop(0).unload()
+            # What is not synced keeps its descriptor: a new one might not be told of a failed write.
+            idle = next((known for known in self._loaded if known not in self._unsynced), None)
+            if idle is not None:
+                self._loaded.remove(idle)
+                idle.unload()
 
     # Reading.
 
@@ -288,19 +294,21 @@ class Log:
         if offset >= bound:
             return None
         tail = self._tail
-        if tail[0] == offset:
-            segment, position = tail[1], tail[2]
-        else:
-            segment, position = self.locate(offset)
-        limit = last_position if segment is last else segment.size
-        if limit - position <= max_bytes:
-            end = limit
-            if segment is last:
-                self._tail = (bound, segment, end)
-        else:
-            end = segment.boundary(position, position + max_bytes, at_least_one=min_one)
-        # A batch that reaches past the watermark is not there yet.
-        return FileSlice(segment.file, position, end - position) if position < end <= limit else None
+        # At the end of a segment that is not the last one, a roll has put the offset into the next.
+        known = tail[0] == offset and (tail[1] is last or tail[2] < tail[1].size)
+        try:
+            segment, position = (tail[1], tail[2]) if known else self.locate(offset)
+            limit = last_position if segment is last else segment.size
+            if limit - position <= max_bytes:
+                end = limit
+                if segment is last:
+                    self._tail = (bound, segment, end)
+            else:
+                end = segment.boundary(position, position + max_bytes, at_least_one=min_one)
+            # A batch that reaches past the watermark is not there yet.
+            return FileSlice(segment.file, position, end - position) if position < end <= limit else None
+        except OSError as error:
+            raise StorageError(f"{self.directory}: {error}") from error
 
     def locate(self, offset: int) -> tuple[Segment, int]:
         """The segment and position of the batch that holds `offset`, or of the first one after it."""
@@ -313,10 +321,7 @@ class Log:
             self._note_loaded(segment)
             if offset <= segment.base_offset:
                 return segment, 0
-            try:
-                batch = segment.find(offset)
-            except OSError as error:
-                raise StorageError(f"{self.directory}: {error}") from error
+            batch = segment.find(offset)
             if batch is not None:
                 return segment, batch[0]
             number += 1
@@ -359,26 +364,21 @@ class Log:
 
     # Durability.
 
-    def _doomed_below(self, offset: int) -> "list[retention.Doomed]":
-        """Given-up segments with work to do on disk, as far as a snapshot at `offset` covers them."""
-        return [item for item in self.doomed if item.begun is None and item.end_offset <= offset]
-
     @property
     def dirty(self) -> bool:
         """Whether `begin_sync` has something to do."""
-        appended = self.end_offset > self._begun_offset or self._names > self._names_begun
-        return appended or bool(self._doomed_below(self.recovery_point))
+        return self.end_offset > self._begun_offset or self._names > self._names_begun
 
     def begin_sync(self) -> SyncTicket | None:
-        """What makes everything appended so far durable; None when that is done or under way."""
-        if self.failure is not None:
+        """What makes everything appended so far durable; None when that is done or another sync has begun it."""
+        if self.failure is not None or not self.dirty:
             return None
-        doomed = self._doomed_below(self.recovery_point)
-        if self.end_offset <= self._begun_offset and self._names <= self._names_begun and not doomed:
-            return None
-        return self._ticket(doomed)
+        ticket = self._ticket()
+        self._begun_offset = self.end_offset
+        self._names_begun = self._names
+        return ticket
 
-    def _ticket(self, doomed: "list[retention.Doomed]") -> SyncTicket:
+    def _ticket(self) -> SyncTicket:
         ticket = SyncTicket(self.disk, self.directory, self.end_offset)
         ticket.generation = self._generation
         ticket.names = self._names
@@ -390,9 +390,6 @@ class Log:
             ticket.directories = [self.directory]
             if not self._parent_synced:
                 ticket.directories.append(self.directory.rpartition("/")[0])
-        retention.enter(ticket, doomed)
-        self._begun_offset = self.end_offset
-        self._names_begun = self._names
         return ticket
 
     def sync_with(self, file: File) -> None:
@@ -411,12 +408,15 @@ class Log:
             segment.synced_size = max(segment.synced_size, size)
         self._unsynced = [segment for segment in self._unsynced if segment.synced_size < segment.size]
         self._names_synced = max(self._names_synced, ticket.names)
+        self._names_begun = max(self._names_begun, ticket.names)
+        self._begun_offset = max(self._begun_offset, ticket.offset)
         if self._names_synced:
             self._parent_synced = True
             self._extra_files = []
         self.synced_offset = max(self.synced_offset, ticket.offset)
-        if ticket.is_checkpoint:
+        if ticket.is_checkpoint and ticket.snapshot:
             self.recovery_point = max(self.recovery_point, ticket.offset)
+            self._saved_start = max(self._saved_start, ticket.start_offset)
             if ticket.epochs is not None and ticket.epochs == write_epochs(self.epochs.entries()):
                 self._epochs_changed = False
             # Not earlier: until now a crash may take the start offset back.
@@ -428,9 +428,6 @@ class Log:
     def finish_without_housekeeping(self, ticket: SyncTicket) -> None:
         """The ticket synced, then failed (a full disk, say): what it should have saved or removed waits for another."""
         assert ticket.synced
-        for item in self.doomed:
-            if item.begun is ticket:
-                item.begun = None
         if ticket.is_checkpoint:
             ticket.is_checkpoint = self._checkpointing = False
             self._epochs_changed = True
@@ -443,15 +440,24 @@ class Log:
     def checkpoint(self, *, closing: bool = False) -> SyncTicket | None:
         """A sync that also saves indexes, epochs and producers, so that a crash leaves little to scan.
 
-        None when there is nothing to save or one is under way; a log that is closing does not count on that one.
+        It takes the files of given-up segments away too. An ordinary sync may be begun beside it: nobody should wait
+        for a checkpoint. None when there is nothing to do or one is under way; a log that is closing does not count
+        on that one.
         """
         if self.failure is not None or (self._checkpointing and not closing):
             return None
-        doomed = self._doomed_below(self.end_offset)
-        if self.end_offset <= self.recovery_point and not doomed and self._names <= self._names_begun:
+        doomed = [item for item in self.doomed if item.begun is None]
+        news = self.end_offset > self.recovery_point or self.start_offset > self._saved_start
+        if not news and not doomed and not self.dirty:
             return None
-        ticket = self._ticket(doomed)
+        ticket = self._ticket()
         ticket.is_checkpoint = self._checkpointing = True
+        retention.enter(ticket, doomed, self.recovery_point)
+        if news:
+            self._enter_state(ticket)
+        return ticket
+
+    def _enter_state(self, ticket: SyncTicket) -> None:
         ticket.indexes = [
             (segment, segment.size, *segment.index_bytes())
             for segment in self.segments
@@ -463,7 +469,6 @@ class Log:
         ticket.snapshot = self.producers.to_snapshot(self.start_offset)
         ticket.snapshots_kept_from = self.recovery_point
         self.bytes_since_checkpoint = 0
-        return ticket
 
     def fail(self, reason: str) -> None:
         """The disk broke a promise: no appends until the log is opened anew."""
@@ -490,11 +495,11 @@ class Log:
         retention.advance_start(self, offset)
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
-        """Give up segments that are too old or too many; returns them. Tickets take their files away."""
+        """Give up segments that are too old or too many; returns them. Checkpoints take their files away."""
         return retention.apply(self, now_ms)
 
     def delete_scheduled(self, now_ms: int) -> int:
-        """How many given-up segments are due to be removed; the next ticket removes them."""
+        """How many given-up segments are due to be removed; the next checkpoint removes them."""
         return retention.schedule(self.doomed, now_ms, self._settings.file_delete_delay_ms)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
@@ -529,10 +534,17 @@ class Log:
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first committed record at or after `timestamp`."""
-        return lookup.offset_for_timestamp(self, timestamp)
+        try:
+            return lookup.offset_for_timestamp(self, timestamp)
+        except OSError as error:
+            raise StorageError(f"{self.directory}: {error}") from error
 
     def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
-        return lookup.offset_of_max_timestamp(self)
+        """The same of the first committed record that has the largest timestamp."""
+        try:
+            return lookup.offset_of_max_timestamp(self)
+        except OSError as error:
+            raise StorageError(f"{self.directory}: {error}") from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(epoch, self.end_offset)

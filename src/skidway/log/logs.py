@@ -10,6 +10,7 @@ Usage: `Logs.open`, then `load` each partition of `found` that the metadata know
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 
+from skidway.errors import StorageError
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -25,6 +26,7 @@ from skidway.log.checkpoints import (
 )
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
+from skidway.log.sync import snapshot_offset
 from skidway.ports import Disk, File
 
 Job = Callable[[], None]
@@ -62,27 +64,31 @@ def parse_partition_metadata(data: bytes) -> bytes | None:
 
 
 class FilesTicket:
-    """Small files to replace and directories to remove: run on any thread, in order."""
+    """Directories to remove and small files to replace: run on any thread, in order."""
 
-    __slots__ = ("disk", "files", "trees")
+    __slots__ = ("disk", "done", "files", "trees")
     maintenance = True
 
     def __init__(self, disk: Disk, files: list[tuple[str, bytes]], trees: list[str]) -> None:
         self.disk = disk
         self.files = files
         self.trees = trees
+        self.done = False
 
     def run(self) -> None:
-        for path, data in self.files:
-            self.disk.write_atomic(path, data)
+        # First what makes room: on a full disk the rest may fail.
         for path in self.trees:
             self.disk.remove_tree(path)
+        for path, data in self.files:
+            self.disk.write_atomic(path, data)
+        self.done = True
 
 
 class Logs:
     __slots__ = (
         "_deleted",
         "_opened",
+        "_replaced",
         "_saved_points",
         "_saved_starts",
         "_saving",
@@ -105,6 +111,8 @@ class Logs:
         self._opened: dict[TopicPartition, Log] = {}
         self._deleted: list[tuple[int, str]] = []
         self._saving = False
+        self._replaced: tuple[dict[TopicPartition, int], dict[TopicPartition, int]] = ({}, {})
+        """What the files say until the save that is under way has come through."""
 
     @classmethod
     def open(cls, disk: Disk, limits: Limits = DEFAULT_LIMITS) -> "Logs":
@@ -166,6 +174,9 @@ class Logs:
         )
         if metadata is not None:
             log.sync_with(metadata)
+        elif not self.clean and log.recovery_point == 0 and self.found[key] is not None:
+            # Whoever created it may have died before its first sync.
+            self.disk.open(f"{log.directory}/{PARTITION_METADATA}").sync()
         del self.found[key]
         self._opened[key] = log
         return log
@@ -182,10 +193,15 @@ class Logs:
         return file
 
     def create(self, topic: str, partition: int, topic_id: bytes, settings: LogSettings, now_ms: int) -> Log:
-        """A new empty partition. Its directory is durable with the first ticket of its log."""
+        """A new empty partition. Its directory is durable with the first ticket of its log.
+
+        StorageError while a save is under way that speaks about an earlier partition of this name.
+        """
         key = (topic, partition)
         assert key not in self._opened, key
         assert key not in self.found, key
+        if any(key in offsets for offsets in self._replaced) or (self._saving and self._is_saved(key)):
+            raise StorageError("the offsets of a deleted topic of the same name are still being saved")
         self._forget_offsets(key)
         directory = directory_name(topic, partition)
         self.disk.make_directory(directory)
@@ -204,9 +220,12 @@ class Logs:
         self._opened[key] = log
         return log
 
+    def _is_saved(self, key: TopicPartition) -> bool:
+        return key in self._saved_points or key in self._saved_starts
+
     def _forget_offsets(self, key: TopicPartition) -> None:
         # What the files say about an earlier partition of this name must not be read as the new one's.
-        if key in self._saved_points or key in self._saved_starts:
+        if self._is_saved(key):
             self._saved_points.pop(key, None)
             self._saved_starts.pop(key, None)
             self.disk.write_atomic(RECOVERY_POINTS, write_offsets(self._saved_points))
@@ -214,9 +233,33 @@ class Logs:
 
     def delete(self, topic: str, partition: int, now_ms: int) -> None:
         """Take a partition out of service; its files go after `file_delete_delay_ms` (see `begin_save`)."""
-        log = self._opened.pop((topic, partition))
+        log = self._opened[topic, partition]
+        renamed = self._rename(topic, partition, _DELETED)  # first: when the disk refuses, nothing has changed
+        del self._opened[topic, partition]
         log.close(clean=False)
-        self._deleted.append((now_ms + log.settings.file_delete_delay_ms, self._rename(topic, partition, _DELETED)))
+        self._deleted.append((now_ms + log.settings.file_delete_delay_ms, renamed))
+
+    def discard(self, topic: str, partition: int, now_ms: int) -> None:
+        """Take a partition out that was found on disk and belongs to nothing."""
+        del self.found[topic, partition]
+        self._deleted.append((now_ms, self._rename(topic, partition, _DELETED)))
+
+    def is_unborn(self, topic: str, partition: int) -> bool:
+        """Whether a crash caught a found partition before its first sync: whose it was, nobody knows.
+
+        The topic id is synced with the first batch and before the first snapshot, so nothing in it was promised.
+        """
+        if self.found[topic, partition] is not None:
+            return False
+        names = self.disk.list(directory_name(topic, partition))
+        return not any(snapshot_offset(name) is not None for name in names)
+
+    def is_empty(self, topic: str, partition: int) -> bool:
+        """Whether a found partition holds no record."""
+        directory = directory_name(topic, partition)
+        return not any(
+            name.endswith(".log") and self.disk.size(f"{directory}/{name}") for name in self.disk.list(directory)
+        )
 
     def set_aside(self, topic: str, partition: int) -> str:
         """Take a partition out that was found on disk and that no topic knows, but keep its data; returns its name."""
@@ -243,16 +286,29 @@ class Logs:
         self._saving = True
         due = [name for due_ms, name in self._deleted if due_ms <= now_ms]
         self._deleted = [item for item in self._deleted if item[0] > now_ms]
-        return FilesTicket(self.disk, self._checkpoint_files(), due)
+        points, starts = self._saved_points, self._saved_starts
+        ticket = FilesTicket(self.disk, self._checkpoint_files(), due)
+        self._replaced = (points, starts)
+        return ticket
 
     def finish_save(self, ticket: FilesTicket) -> None:
         self._saving = False
+        if not ticket.done:
+            # The files may speak of what they spoke of before, as well as of what they should have.
+            points, starts = self._replaced
+            self._saved_points, self._saved_starts = points | self._saved_points, starts | self._saved_starts
+        self._replaced = ({}, {})
 
     def _checkpoint_files(self) -> list[tuple[str, bytes]]:
         points = {key: self._saved_points[key] for key in self.found if key in self._saved_points}
         starts = {key: self._saved_starts[key] for key in self.found if key in self._saved_starts}
         watermarks = {key: self.saved_watermarks[key] for key in self.found if key in self.saved_watermarks}
         for key, log in self._opened.items():
+            if log.quarantined:
+                # It knows nothing better than what was saved before.
+                points[key] = self._saved_points.get(key, 0)
+                starts[key] = self._saved_starts.get(key, 0)
+                continue
             points[key] = log.recovery_point
             watermarks[key] = log.high_watermark
             if log.start_offset > 0:

@@ -1,11 +1,16 @@
-"""Finding records by time: the time index narrows it to a few batches, one of which is opened."""
+"""Finding records by time: the time index narrows it to a few batches, one of which is opened.
+
+A batch that a client filled with what are no records stands for itself: its first offset, its largest timestamp.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from skidway.errors import CorruptMessage, InvalidRecord
 from skidway.log.segment import Batch, Segment
-from skidway.records.record import Record, read_records
+from skidway.records.record import Outline, read_outlines
 
 if TYPE_CHECKING:
     from skidway.log.log import Log
@@ -33,9 +38,12 @@ def _search(log: Log, segment: Segment, timestamp: int) -> Found | None:
     for batch in segment.batches(first[0], segment.size):
         if batch[4] < timestamp:
             continue
-        for record in _records(log, segment, batch):
-            if record.timestamp >= timestamp and record.offset >= log.start_offset:
-                return record.offset, record.timestamp, batch[5]
+        try:
+            for record in _records(log, segment, batch):
+                if record.timestamp >= timestamp and record.offset >= log.start_offset:
+                    return record.offset, record.timestamp, batch[5]
+        except (CorruptMessage, InvalidRecord):
+            return max(batch[1], log.start_offset), batch[4], batch[5]
     return None
 
 
@@ -60,7 +68,10 @@ def offset_of_max_timestamp(log: Log) -> Found | None:
 
 
 def _latest_record(log: Log, segment: Segment, batch: Batch) -> Found | None:
-    records = [record for record in _records(log, segment, batch) if record.offset >= log.start_offset]
+    try:
+        records = [record for record in _records(log, segment, batch) if record.offset >= log.start_offset]
+    except (CorruptMessage, InvalidRecord):
+        return max(batch[1], log.start_offset), batch[4], batch[5]
     if not records:
         return None
     latest = max(records, key=lambda record: record.timestamp)
@@ -74,6 +85,7 @@ def _bounds(log: Log, segment: Segment) -> tuple[int, int]:
     return (found[0], found[0] + found[3]) if found else (0, segment.size)
 
 
-def _records(log: Log, segment: Segment, batch: Batch) -> list[Record]:
+def _records(log: Log, segment: Segment, batch: Batch) -> Iterator[Outline]:
+    """One by one and without contents: a client's batch may unpack to much more than it looks like."""
     data = segment.file.read_at(batch[0], batch[3])
-    return list(read_records(data, decompressed_bytes_max=log.limits.decompressed_bytes_max))
+    return read_outlines(data, decompressed_bytes_max=log.limits.decompressed_bytes_max)

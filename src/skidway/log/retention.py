@@ -1,6 +1,6 @@
 """Forgetting: segments that are too old or too many, records a user deleted, and tails that a new leader disowns.
 
-A segment that is given up leaves the log at once. Its files are renamed (`.deleted`) by a ticket, oldest first, and
+A segment that is given up leaves the log at once. Its files are renamed (`.deleted`) by a checkpoint, oldest first, and
 removed by a later one, so that no event loop waits for a disk and no crash leaves a hole. Nothing is renamed before a
 producer snapshot covers it: the batches it held are the only other memory of their producers.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from skidway.errors import OffsetOutOfRange
 from skidway.log.loading import SEGMENT_SUFFIXES
 from skidway.log.segment import Segment
-from skidway.log.sync import SyncTicket, snapshot_offset
+from skidway.log.sync import Removal, SyncTicket, snapshot_offset
 
 if TYPE_CHECKING:
     from skidway.log.log import Log
@@ -28,7 +28,7 @@ class Doomed:
     given_up_ms: int
     renamed: bool = False
     due: bool = False
-    begun: SyncTicket | None = None
+    begun: Removal | None = None
 
 
 def apply(log: Log, now_ms: int) -> list[Segment]:
@@ -90,24 +90,30 @@ def schedule(doomed: list[Doomed], now_ms: int, delay_ms: int) -> int:
     return sum(item.due for item in doomed)
 
 
-def enter(ticket: SyncTicket, doomed: list[Doomed]) -> None:
-    """Put the next step of each given-up segment into a ticket."""
+def enter(ticket: SyncTicket, doomed: list[Doomed], covered: int) -> None:
+    """Put the next step of each given-up segment into a ticket; a snapshot covers those below `covered` already."""
     for item in doomed:
-        item.begun = ticket
+        removal = item.begun = ticket.early if item.end_offset <= covered else ticket.late
         if item.due:
-            ticket.removed += [item.segment.path(suffix) + ".deleted" for suffix in SEGMENT_SUFFIXES]
-        elif not item.renamed:
+            removal.removed += [item.segment.path(suffix) + ".deleted" for suffix in SEGMENT_SUFFIXES]
+        else:
             path = item.segment.path(".log")
-            ticket.renamed.append((path, path + ".deleted"))
+            removal.renamed.append((path, path + ".deleted"))
             # Rebuilt when needed, so they need no delay and no order.
-            ticket.removed += [item.segment.path(suffix) for suffix in SEGMENT_SUFFIXES[1:]]
+            removal.removed += [item.segment.path(suffix) for suffix in SEGMENT_SUFFIXES[1:]]
 
 
 def leave(doomed: list[Doomed], ticket: SyncTicket) -> None:
-    doomed[:] = [item for item in doomed if not (item.begun is ticket and item.due)]
-    for item in doomed:
-        if item.begun is ticket:
-            item.renamed = True
+    """The ticket ran. What it did not come to is tried again by another."""
+    for removal in (ticket.early, ticket.late):
+        begun = [item for item in doomed if item.begun is removal]
+        for item in begun:
+            if not removal.done:
+                item.begun = None
+            elif item.due:
+                doomed.remove(item)
+            else:
+                item.renamed = True
 
 
 def truncate(log: Log, offset: int, now_ms: int) -> None:

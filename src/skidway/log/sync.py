@@ -4,9 +4,30 @@ A ticket is begun and finished on the thread that owns the log and run on any ot
 makes each of them true: bytes and names first, then the files that vouch for them, the producer snapshot last.
 """
 
+from dataclasses import dataclass, field
+
 from skidway.log.index import OffsetIndex, TimeIndex
 from skidway.log.segment import Segment
 from skidway.ports import Disk, File
+
+
+@dataclass(slots=True, eq=False)
+class Removal:
+    """Files of segments that were given up: first renamed, some time later removed."""
+
+    renamed: list[tuple[str, str]] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    done: bool = False
+
+    def run(self, disk: Disk, directory: str) -> None:
+        for source, target in self.renamed:
+            # Oldest first and each one durable before the next: a crash leaves no hole between segments.
+            if disk.exists(source):  # unless an earlier try came that far
+                disk.rename(source, target)
+                disk.sync_directory(directory)
+        for path in self.removed:
+            disk.remove(path)
+        self.done = True
 
 
 class SyncTicket:
@@ -16,15 +37,15 @@ class SyncTicket:
         "directories",
         "directory",
         "disk",
+        "early",
         "epochs",
         "files",
         "generation",
         "indexes",
         "is_checkpoint",
+        "late",
         "names",
         "offset",
-        "removed",
-        "renamed",
         "segments",
         "snapshot",
         "snapshots_kept_from",
@@ -41,8 +62,9 @@ class SyncTicket:
         self.segments: list[tuple[Segment, int]] = []
         self.files: list[File] = []
         self.directories: list[str] = []
-        self.renamed: list[tuple[str, str]] = []
-        self.removed: list[str] = []
+        # Early is what an older snapshot covers: on a full disk it makes the room that the new one needs.
+        self.early = Removal()
+        self.late = Removal()
         self.is_checkpoint = False
         self.indexes: list[tuple[Segment, int, OffsetIndex, TimeIndex]] = []
         self.epochs: bytes | None = None
@@ -63,15 +85,10 @@ class SyncTicket:
         for directory in self.directories:
             self.disk.sync_directory(directory)
         self.synced = True
-        if self.is_checkpoint:
+        self.early.run(self.disk, self.directory)
+        if self.snapshot:
             self._write_checkpoint()
-        for source, target in self.renamed:
-            # Oldest first and each one durable before the next: a crash leaves no hole between segments.
-            if self.disk.exists(source):  # unless an earlier try came that far
-                self.disk.rename(source, target)
-                self.disk.sync_directory(self.directory)
-        for path in self.removed:
-            self.disk.remove(path)
+        self.late.run(self.disk, self.directory)
 
     def _write_checkpoint(self) -> None:
         for segment, _, index, times in self.indexes:

@@ -7,6 +7,7 @@ it. Items that fail leave no trace in the draft.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from skidway.errors import (
     ErrorCode,
@@ -81,10 +82,24 @@ class Draft:
         for broker_id, count in wanted.items():
             held = self.image.replica_counts.get(broker_id, 0) + self.added_replicas[broker_id]
             if held + count > self.limits.partitions_max:
-                raise PolicyViolation(
-                    f"Broker {broker_id} holds {held} partition(s); {count} more would exceed its limit of "
-                    f"{self.limits.partitions_max}."
-                )
+                self._refuse_more(broker_id, held, count)
+
+    def refuse_hopeless(self, partitions: int, replication_factor: int) -> None:
+        """More than all brokers together have room for: said before thousands of places are looked for."""
+        brokers = self.image.brokers
+        held = {broker_id: self.image.replica_counts.get(broker_id, 0) for broker_id in brokers}
+        free = len(brokers) * self.limits.partitions_max - sum(held.values()) - self.added_replicas.total()
+        wanted = partitions * max(1, min(replication_factor, len(brokers)))
+        if brokers and wanted > free:
+            each = -(-wanted // len(brokers))
+            broker_id = min(held, key=held.__getitem__)
+            self._refuse_more(broker_id, held[broker_id] + self.added_replicas[broker_id], each)
+
+    def _refuse_more(self, broker_id: int, held: int, count: int) -> NoReturn:
+        raise PolicyViolation(
+            f"Broker {broker_id} holds {held} partition(s); {count} more would exceed its limit of "
+            f"{self.limits.partitions_max}."
+        )
 
     def new_topic_id(self) -> bytes:
         while True:
@@ -199,6 +214,7 @@ def _placed(draft: Draft, topic: NewTopic, defaults: TopicDefaults) -> list[list
     partitions = defaults.partitions if topic.partitions == -1 else topic.partitions
     replicas = defaults.replication_factor if topic.replication_factor == -1 else topic.replication_factor
     _refuse_wide_topic(partitions, draft.limits)
+    draft.refuse_hopeless(partitions, replicas)
     return _place(draft, partitions, replicas)
 
 

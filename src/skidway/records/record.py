@@ -55,6 +55,9 @@ class Outline(NamedTuple):
     has_key: bool
 
 
+_new_outline = tuple.__new__
+
+
 def read_records(batch: Buffer, *, decompressed_bytes_max: int) -> Iterator[Record]:
     """The records of the batch that begins the buffer, one by one."""
     header, payload = open_batch(batch, decompressed_bytes_max=decompressed_bytes_max)
@@ -83,16 +86,31 @@ def read_outlines(batch: Buffer, *, decompressed_bytes_max: int) -> Iterator[Out
 
 def outline_records(header: BatchHeader, payload: bytes | bytearray) -> Iterator[Outline]:
     """What `open_batch` gave, record by record; past its key a record is stepped over by its length."""
-    position = 0
+    # A batch may have a million records, and all clients wait meanwhile: short numbers are read without a call.
+    position, total = 0, len(payload)
+    base_offset, last_delta, base_timestamp = header.base_offset, header.last_offset_delta, header.base_timestamp
+    by_broker = bool(header.attributes & TIMESTAMP_TYPE_BIT)
     try:
         for _ in range(header.record_count):
-            position, end = _enter_record(payload, position)
+            byte = payload[position]
+            if byte < 0x80 and not byte & 1 and byte >> 1 >= RECORD_BYTES_MIN - 1:
+                end = position + 1 + (byte >> 1)
+                position += 2
+                if end > total:
+                    raise InvalidRecord("the records end in the middle of one")
+            else:
+                position, end = _enter_record(payload, position)
             timestamp_delta, position = _read_varint(payload, position, 64)
             offset_delta, position = _read_varint(payload, position, 32)
             key_bytes, position = _read_varint(payload, position, 32)
             if key_bytes < -1 or key_bytes > end - position:
                 raise InvalidRecord(f"a key of {key_bytes} bytes where {end - position} are left in the record")
-            yield Outline(*_place(header, offset_delta, timestamp_delta), key_bytes >= 0)
+            timestamp = base_timestamp + timestamp_delta
+            if by_broker or not 0 <= offset_delta <= last_delta or not -INT64_MAX <= timestamp <= INT64_MAX:
+                offset, timestamp = _place(header, offset_delta, timestamp_delta)
+                yield _new_outline(Outline, (offset, timestamp, key_bytes >= 0))
+            else:
+                yield _new_outline(Outline, (base_offset + offset_delta, timestamp, key_bytes >= 0))
             position = end
     except IndexError:
         raise InvalidRecord("the records end in the middle of one") from None

@@ -96,7 +96,7 @@ class TopicRules:
 
     def __post_init__(self) -> None:
         self.codec = None if self.compression_type == "producer" else CODEC_NAMES[self.compression_type]
-        self.records_max = self.decompressed_bytes_max // RECORD_BYTES_MIN
+        self.records_max = min(self.decompressed_bytes_max // RECORD_BYTES_MIN, DEFAULT_LIMITS.batch_records_max)
         self.header_suffices = (
             self.codec is None
             and not self.compacted
@@ -195,6 +195,8 @@ def _examine_count(header: BatchHeader, rules: TopicRules) -> None:
     space = header.size - HEADER_BYTES if header.codec == Codec.NONE else rules.decompressed_bytes_max
     if count * RECORD_BYTES_MIN > space:
         raise InvalidRecord(f"{count} records cannot be in {space} bytes")
+    if count > rules.records_max:
+        raise InvalidRecord(f"{count} records in one batch; the limit is {rules.records_max}")
 
 
 def _check_size(size: int, rules: TopicRules) -> None:
@@ -246,12 +248,15 @@ def _check_records(header: BatchHeader, payload: bytes | bytearray, rules: Topic
     errors: list[tuple[int, str]] = []
     bad_timestamp = False
     latest = NO_TIMESTAMP
+    oldest, newest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
     for index, outline in enumerate(outline_records(header, payload)):
-        if outline.timestamp > latest:
-            latest = outline.timestamp
+        timestamp = outline[1]
+        if timestamp > latest:
+            latest = timestamp
+        reason: str | None = None
         if rules.compacted and not outline.has_key:
-            reason: str | None = "a record of a compacted topic needs a key"
-        else:
+            reason = "a record of a compacted topic needs a key"
+        elif timestamp == NO_TIMESTAMP or not oldest <= timestamp <= newest:
             reason = _timestamp_error(outline, header, rules, now_ms)
             bad_timestamp = bad_timestamp or reason is not None
         if reason is not None and len(errors) < RECORD_ERRORS_MAX:

@@ -168,6 +168,8 @@ class BytesParking(Generic[Key]):
         self._timers = timers
         # Dictionaries, not sets: waking in the order of parking is fair, and the same in every run.
         self._waiting: dict[Key, dict[ParkedBytes[Key], None]] = {}
+        self.waits = 0
+        """Partitions named by all parked requests: a measure of the memory they take."""
 
     def park(
         self, keys: Sequence[Key], missing_bytes: int, deadline_ms: int, resume: Callable[[], None]
@@ -175,6 +177,7 @@ class BytesParking(Generic[Key]):
         """Call `resume` once: when `missing_bytes` more can be read in these partitions together, when one of them
         is disturbed, or at the deadline. The caller then reads again and answers with whatever is there."""
         parked = ParkedBytes(keys, missing_bytes, resume)
+        self.waits += len(keys)
         waiting = self._waiting
         for key in keys:
             waiters = waiting.get(key)
@@ -222,6 +225,7 @@ class BytesParking(Generic[Key]):
         parked._resume = None
         if parked._timer is not None:
             parked._timer.cancel()
+        self.waits -= len(parked._keys)
         waiting = self._waiting
         for key in parked._keys:
             waiters = waiting.get(key)

@@ -30,12 +30,15 @@ class DataDirectoryInUse(Exception):
 
 
 class RealFile:
-    __slots__ = ("_closing", "_fd", "_size", "_syncs")
+    __slots__ = ("_closing", "_fd", "_size", "_sync_failure", "_sync_turn", "_syncs")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._size = os.fstat(fd).st_size
         self._syncs = 0
+        # The kernel tells a failed write-back once, to whoever syncs first; everybody after it must hear of it too.
+        self._sync_turn = threading.Lock()
+        self._sync_failure: OSError | None = None
         self._closing = False
 
     def size(self) -> int:
@@ -103,7 +106,14 @@ class RealFile:
                 raise OSError(errno.EBADF, "sync of a closed file")
             self._syncs += 1
         try:
-            _datasync(self._fd)
+            with self._sync_turn:
+                if self._sync_failure is not None:
+                    raise OSError(self._sync_failure.errno, f"an earlier sync failed: {self._sync_failure.strerror}")
+                try:
+                    _datasync(self._fd)
+                except OSError as error:
+                    self._sync_failure = error
+                    raise
         finally:
             with _sync_lock:
                 self._syncs -= 1

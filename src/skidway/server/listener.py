@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import deque
 from typing import TYPE_CHECKING
 
 from skidway.limits import Limits
@@ -24,6 +25,8 @@ SWEEP_MS_MAX = 5_000
 SWEEPS_PER_TIMEOUT = 8
 REPORTS_PER_SECOND = 5
 ABORT_TIMEOUT_S = 1.0
+LINE_MS_MAX = 10
+"""So long a turn goes on with connections that have had theirs."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -68,14 +71,18 @@ class Listener:
         self.memory = ReceiveMemory(limits.receive_bytes_max)
         self.clients: dict[Client, None] = {}
         self.refused = 0
+        self.queued_bytes = 0
+        """Replies of all clients that their sockets have not taken yet."""
         self._per_ip: dict[str, int] = {}
         self._ready: list[Client] = []
+        self._line: deque[Client] = deque()
         self._waking = False
         self._sweeper: asyncio.TimerHandle | None = None
         self._server: asyncio.AbstractServer | None = None
         self._gone: asyncio.Event | None = None
         self._reports = _Allowance(REPORTS_PER_SECOND, clock)
         self._refusals = _Allowance(REPORTS_PER_SECOND, clock)
+        self._hangups = _Allowance(REPORTS_PER_SECOND, clock)
         turn.send_ready = self.send_ready
 
     async def start(self, bound: socket.socket) -> None:
@@ -115,6 +122,10 @@ class Listener:
 
     # For clients.
 
+    @property
+    def replies_too_many(self) -> bool:
+        return self.queued_bytes > self.limits.replies_bytes_max
+
     def admit(self, client: Client) -> bool:
         of_this_ip = self._per_ip.get(client.ip, 0)
         if len(self.clients) >= self.limits.connections_max:
@@ -147,16 +158,32 @@ class Listener:
         ready, self._ready = self._ready, []
         for client in ready:
             client.send_ready()
+        # Last, and not all at once: whoever asks little is served before those who ask for more than their turn.
+        until_ms = self.clock.monotonic_ms() + LINE_MS_MAX
+        while self._line:
+            self._line.popleft().take_turn()
+            if self.clock.monotonic_ms() >= until_ms:
+                break
+        if self._line:
+            self.turn.schedule()
+
+    def stand_in_line(self, client: Client) -> None:
+        self._line.append(client)
+        self.turn.schedule()
 
     def wake_memory(self) -> None:
         if not self._waking:
             self._waking = True
             self.loop.call_soon(self._wake_memory)
 
-    def report_bug(self, client: Client, doing: str) -> None:
-        """Called where an exception is being handled."""
+    def report_bug(self, client: Client, doing: str, bug: Exception | None = None) -> None:
+        """Without `bug` called where an exception is being handled."""
         if self._reports.take():
-            log.exception("%s dropped: a bug while %s", client.peer, doing)
+            log.error("%s dropped: a bug while %s", client.peer, doing, exc_info=bug or True)
+
+    def report_hangup(self, client: Client, reason: str) -> None:
+        if self._hangups.take():
+            log.info("%s is hung up on: %.500s", client.peer, reason)
 
     def _wake_memory(self) -> None:
         self._waking = False

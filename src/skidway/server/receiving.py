@@ -45,7 +45,9 @@ class ReceiveMemory:
         return self.scratch if self.used_bytes < self.bytes_max else self._scratch_scarce
 
     def has_room(self, size: int, claimant: Claimant) -> bool:
-        if self.used_bytes + size <= self.bytes_max or self._first is claimant:
+        # The last quarter is for short frames: a few long ones that never end must not keep all others waiting.
+        bytes_max = self.bytes_max if size <= EAGER_BYTES else self.bytes_max * 3 // 4
+        if self.used_bytes + size <= bytes_max or self._first is claimant:
             return True
         if self._first is None:
             self._first = claimant

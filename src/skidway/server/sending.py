@@ -44,6 +44,10 @@ class Sender(Protocol):
         """Takes the parts; the list may be reused at once. Errors come by `on_broken`."""
         ...
 
+    def is_broken(self) -> bool:
+        """Whether the peer has reset the connection, also while nothing is sent or read."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -81,6 +85,9 @@ class PlainSender:
                 self._pump()
         except (OSError, FileTooShort) as error:
             self._break(error)
+
+    def is_broken(self) -> bool:
+        return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
 
     def close(self) -> None:
         self._unwatch()

@@ -15,6 +15,10 @@ class ServedConnection(Protocol):
     """After `receive`: the whole size of the partial frame at the tail, 0 if not known yet."""
     paused: bool
     """After `receive`: frames were left on purpose; offer them again after `on_ready` or when the outbox was sent."""
+    yielded: bool
+    """With `paused`: only so that other connections have their turn; offer the frames again after that."""
+    bug: Exception | None
+    """A reply could not be made: to be reported, and the connection dropped."""
     on_ready: Callable[[], None]
 
     @property

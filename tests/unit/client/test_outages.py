@@ -37,11 +37,11 @@ def test_a_flush_waits_for_a_broker_that_comes_back(fresh_broker: Broker) -> Non
         producer.send_now("t", b"before")
         fresh_broker.kill()
         comeback = threading.Timer(0.5, fresh_broker.start)
-        comeback.start()
         began = time.monotonic()
+        comeback.start()
         producer.send("t", b"during")
         producer.flush()
-        assert time.monotonic() - began > 0.4
+        assert time.monotonic() - began >= 0.5
         comeback.join()
     assert values(fresh_broker, "t") == [b"before", b"during"]
 

@@ -14,6 +14,7 @@ from skidway.client.partitioners import partition_of_key
 from skidway.client.producer import Delivered, Producer
 from skidway.errors import ErrorCode
 from skidway.records.compression import Codec
+from waiting import eventually
 
 
 @pytest.fixture
@@ -62,9 +63,7 @@ def test_acks(cluster: Cluster, admin: Admin, name: str, acks: int) -> None:
         for number in range(10):
             producer.send(name, b"%d" % number)
     assert [(receipt.records, receipt.base_offset) for receipt in receipts] == [(10, -1 if acks == 0 else 0)]
-    deadline = time.monotonic() + 5
-    while len(read_all(cluster, name)) < 10:
-        assert time.monotonic() < deadline
+    assert eventually(lambda: len(read_all(cluster, name)) == 10)
     assert [record.value for record in read_all(cluster, name)] == [b"%d" % number for number in range(10)]
 
 

@@ -55,6 +55,13 @@ def sync(log: Log) -> None:
         log.finish_sync(ticket)
 
 
+def checkpoint(log: Log) -> None:
+    ticket = log.checkpoint()
+    assert ticket is not None
+    ticket.run()
+    log.finish_sync(ticket)
+
+
 def headers(slice_: FileSlice | None) -> list[BatchHeader]:
     assert slice_ is not None
     data = slice_.read()
@@ -251,6 +258,47 @@ def test_a_later_ticket_covers_an_earlier_one_that_is_not_done() -> None:
         assert open_log(disk, clean=False).end_offset == 6
 
 
+def test_nobody_waits_for_a_checkpoint() -> None:
+    log = open_log(SimDisk())
+    append(log)
+    slow = log.checkpoint()
+    assert slow is not None
+    assert log.dirty
+    sync(log)
+    assert log.synced_offset == 1
+    assert not log.dirty
+    slow.run()
+    log.finish_sync(slow)
+    assert (log.synced_offset, log.recovery_point) == (1, 1)
+    assert log.checkpoint() is None
+
+
+def test_a_full_disk_is_freed_by_retention() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogSettings(segment_bytes=350, retention_bytes=0, file_delete_delay_ms=0))
+    for _ in range(6):
+        append(log)
+    commit(log)
+    checkpoint(log)
+    append(log)
+    log.apply_retention(NOW)
+    disk.capacity = disk.used()
+    before = disk.used()
+    for _ in range(2):
+        ticket = log.checkpoint()
+        assert ticket is not None
+        try:
+            ticket.run()
+            log.finish_sync(ticket)
+        except OSError:
+            assert ticket.synced
+            log.finish_without_housekeeping(ticket)
+        log.delete_scheduled(NOW)
+    assert log.checkpoint() is None
+    assert disk.used() < before
+    assert log.recovery_point == 7
+
+
 def test_a_full_disk_refuses_and_harms_nothing() -> None:
     disk = SimDisk()
     log = open_log(disk)
@@ -352,10 +400,7 @@ def test_damage_below_the_recovery_point_is_quarantined_and_not_cut() -> None:
     log = open_log(disk)
     for _ in range(4):
         append(log)
-    ticket = log.checkpoint()
-    assert ticket is not None
-    ticket.run()
-    log.finish_sync(ticket)
+    checkpoint(log)
     assert log.recovery_point == 4
     path = f"{DIRECTORY}/{0:020d}.log"
     size = disk.size(path)
@@ -378,6 +423,33 @@ def test_a_missing_segment_below_the_recovery_point_is_quarantined() -> None:
     assert open_log(disk, clean=False).quarantined
 
 
+def test_a_sync_does_not_wait_for_a_checkpoint_that_was_begun_first() -> None:
+    log = open_log(SimDisk())
+    append(log)
+    checkpoint = log.checkpoint()
+    assert checkpoint is not None
+    assert log.dirty
+    sync(log)
+    assert log.synced_offset == 1
+    assert log.begin_sync() is None
+    checkpoint.run()
+    log.finish_sync(checkpoint)
+    assert (log.synced_offset, log.recovery_point) == (1, 1)
+    assert not log.dirty
+
+
+def test_what_a_checkpoint_has_synced_needs_no_sync() -> None:
+    log = open_log(SimDisk())
+    append(log)
+    checkpoint = log.checkpoint()
+    assert checkpoint is not None
+    checkpoint.run()
+    log.finish_sync(checkpoint)
+    assert not log.dirty
+    assert log.begin_sync() is None
+    assert log.checkpoint() is None
+
+
 def test_a_checkpoint_bounds_the_scan() -> None:
     disk = SimDisk()
     settings = LogSettings(index_interval_bytes=500, checkpoint_bytes=5000)
@@ -397,6 +469,23 @@ def test_a_checkpoint_bounds_the_scan() -> None:
     again = open_log(disk, settings, clean=False)
     assert again.end_offset == log.end_offset
     assert again.bytes_since_checkpoint <= 500 + 4 * again.batches()[0][3]
+
+
+def test_a_checkpoint_that_a_roll_overtakes_does_not_save_the_segment() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogSettings(index_interval_bytes=0))
+    append(log, timestamp=NOW)
+    ticket = log.checkpoint()
+    assert ticket is not None
+    append(log, timestamp=NOW + 5000)
+    log.roll(NOW)
+    ticket.run()
+    log.finish_sync(ticket)
+    append(log)
+    log.close(clean=True)
+    again = open_log(disk, log.settings)
+    assert again.segments[0].load_max_timestamp() == NOW + 5000
+    assert list(again.segments[0].index.offsets) == [1]
 
 
 def test_indexes_that_lie_are_found_out() -> None:
@@ -481,16 +570,12 @@ def test_given_up_files_are_renamed_then_removed_and_stay_readable() -> None:
     log.apply_retention(NOW)
     path = f"{DIRECTORY}/{0:020d}.log"
     assert not log.dirty
-    # Its producers must be in a snapshot first.
-    ticket = log.checkpoint()
-    assert ticket is not None
-    ticket.run()
-    log.finish_sync(ticket)
+    checkpoint(log)
     assert (disk.exists(path), disk.exists(path + ".deleted")) == (False, True)
     assert log.delete_scheduled(NOW + 99) == 0
-    assert log.begin_sync() is None
+    assert log.checkpoint() is None
     assert log.delete_scheduled(NOW + 100) == 1
-    sync(log)
+    checkpoint(log)
     assert not disk.exists(path + ".deleted")
     assert offsets(slice_) == [0, 1, 2]
     assert log.delete_scheduled(NOW + 999) == 0
@@ -512,13 +597,21 @@ def test_deleting_records_hides_them_and_drops_whole_segments() -> None:
     assert open_log(disk).start_offset == 4
 
 
-def test_a_start_offset_beyond_a_lost_end_begins_anew() -> None:
+def test_a_start_offset_beyond_the_end_deletes_nothing() -> None:
     disk = SimDisk()
     log = open_log(disk)
     append(log)
     again = open_log(disk, clean=False, start_offset=5)
-    assert (again.start_offset, again.end_offset) == (5, 5)
-    assert append(again) == 5
+    assert (again.start_offset, again.end_offset) == (0, 1)
+    assert append(again) == 1
+
+
+def test_an_empty_log_begins_at_its_start_offset() -> None:
+    disk = SimDisk()
+    open_log(disk)
+    log = open_log(disk, clean=False, start_offset=5)
+    assert (log.start_offset, log.end_offset) == (5, 5)
+    assert append(log) == 5
 
 
 def test_truncating_forgets_the_tail_and_its_producers() -> None:

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from skidway.errors import StorageError
 from skidway.log.checkpoints import CorruptCheckpoint, read_epochs, read_offsets, write_epochs, write_offsets
 from skidway.log.log import Log
 from skidway.log.logs import Logs, parse_directory_name, parse_partition_metadata, partition_metadata
@@ -180,6 +181,28 @@ def test_a_partition_of_the_same_name_inherits_nothing() -> None:
     assert logs.found == {("orders", 0): OTHER_ID}
     log = logs.load("orders", 0, SETTINGS, 0)
     assert (log.start_offset, log.end_offset, log.failure) == (0, 1, None)
+
+
+def test_a_save_under_way_does_not_bring_old_offsets_back() -> None:
+    disk = SimDisk()
+    logs = Logs.open(disk)
+    log = logs.create("orders", 0, ID, SETTINGS, 0)
+    append(log, 8)
+    sync(log)
+    log.delete_records_before(6)
+    ticket = logs.begin_save(0)
+    assert ticket is not None
+    logs.delete("orders", 0, 0)
+    with pytest.raises(StorageError, match="still being saved"):
+        logs.create("orders", 0, OTHER_ID, SETTINGS, 0)
+    ticket.run()
+    logs.finish_save(ticket)
+    log = logs.create("orders", 0, OTHER_ID, SETTINGS, 0)
+    append(log, 9)
+    sync(log)
+    disk.crash(random.Random(3))
+    log = Logs.open(disk).load("orders", 0, SETTINGS, 0)
+    assert (log.start_offset, log.end_offset) == (0, 9)
 
 
 def test_deleting_the_same_topic_id_twice_finds_a_free_name() -> None:

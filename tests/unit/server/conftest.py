@@ -15,7 +15,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
     def run_on_loop(story: Coroutine[Any, Any, None]) -> None:
         async def bounded() -> None:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(200):
                 await story
 
         with asyncio.Runner(loop_factory=new_loop) as runner:

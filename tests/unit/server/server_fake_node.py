@@ -6,6 +6,7 @@ X fail with a bug.
 
 import asyncio
 import contextlib
+import socket
 import struct
 import threading
 from collections import deque
@@ -13,12 +14,15 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from skidway.limits import DEFAULT_LIMITS, Limits
-from skidway.ports import File, FileSlice
+from skidway.ports import Clock, File, FileSlice
 from skidway.server.clock import SystemClock
 from skidway.server.listener import Listener, bind
+from skidway.server.tcp import Client
 from skidway.server.turn import Turn
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
+
+PATIENCE_S = 60.0
 
 
 class Hangup(Exception):
@@ -29,18 +33,30 @@ class Bug(Exception):
     pass
 
 
+class HandClock:
+    """Time goes on when the test says so; only the loop's own timers follow the machine's clock."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+
 class Ticket:
     def __init__(self, connection: "FakeConnection", body: bytes, gate: threading.Event | None) -> None:
         self.connection = connection
         self.body = body
         self.gate = gate
         self.maintenance = body[1:2] == b"m"
-        self.thread = ""
 
     def run(self) -> None:
-        self.thread = threading.current_thread().name
+        self.connection.node.begun.append(self)
         if self.gate is not None and self.maintenance:
-            self.gate.wait(5)
+            self.gate.wait(PATIENCE_S)
         if self.body[1:2] == b"!":
             raise OSError(5, "the disk is gone")
         if self.body[1:2] == b"?":
@@ -54,7 +70,9 @@ class FakeNode:
         self.connections: list[FakeConnection] = []
         self.waiting: deque[FakeConnection] = deque()
         self.wanted: list[tuple[str, Ticket]] = []
+        self.begun: list[Ticket] = []
         self.timed: list[tuple[int, FakeConnection, bytes]] = []
+        self.timed_count = 0
         self.file: File | None = None
         self.gate: threading.Event | None = None
         self.closed_count = 0
@@ -68,7 +86,7 @@ class FakeNode:
     def maintain(self, now_ms: int, wall_ms: int) -> None:
         pass
 
-    def close(self, clean: bool) -> None:
+    def close(self, clean: bool, run: Callable[[list[Callable[[], None]]], None]) -> None:
         self.closed_clean = clean
 
     # What the shell calls.
@@ -103,6 +121,9 @@ class FakeNode:
 
 
 class FakeConnection:
+    yielded = False
+    bug: Exception | None = None
+
     def __init__(self, node: FakeNode, peer: str) -> None:
         self.node = node
         self.peer = peer
@@ -113,10 +134,14 @@ class FakeConnection:
         self.on_ready: Callable[[], None] = lambda: None
         self.gone = False
         self.largest_view = 0
+        self.handled_bytes = 0
+        self.seen_bytes = 0
+        """All that arrived so far, handled or not."""
 
     def receive(self, data: memoryview, now_ms: int) -> int:
         position, end = 0, len(data)
         self.largest_view = max(self.largest_view, end)
+        self.seen_bytes = self.handled_bytes + end
         self.needed = 0
         self.paused = False
         while end - position >= 4:
@@ -134,6 +159,7 @@ class FakeConnection:
                 break
             self.handle(data[position + 4 : position + 4 + length], now_ms)
             position += 4 + length
+        self.handled_bytes += position
         return position
 
     def handle(self, frame: memoryview, now_ms: int) -> None:
@@ -162,6 +188,7 @@ class FakeConnection:
             self.node.wanted.append((self.peer, Ticket(self, body, self.node.gate)))
             self.node.on_work()
         elif body[0] == ord("T"):
+            self.node.timed_count += 1
             self.node.timed.append((now_ms + int(body[1:]), self, body))
 
     def answer_later(self, body: bytes) -> None:
@@ -187,27 +214,69 @@ class Served:
         self.turn = turn
         self.port = port
 
-    async def dial(self, **options: Any) -> "Peer":
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, **options)
-        return Peer(reader, writer)
+    async def dial(self, receive_bytes: int | None = None, **options: Any) -> "Peer":
+        """A peer that the node knows already. `receive_bytes` is the size of its socket's buffer."""
+        peer = await self.knock(receive_bytes, **options)
+        peer.client = await self.client_of(peer.writer.get_extra_info("sockname"))
+        return peer
+
+    async def knock(self, receive_bytes: int | None = None, **options: Any) -> "Peer":
+        """A peer that may not be let in."""
+        raw = socket.socket()
+        raw.setblocking(False)
+        if receive_bytes is not None:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", self.port))
+        return Peer(*await asyncio.open_connection(sock=raw, **options))
+
+    async def raw_dial(self, receive_bytes: int) -> tuple[socket.socket, Client]:
+        """A socket that the loop does not read: it reads only when the test does."""
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        raw.connect(("127.0.0.1", self.port))
+        return raw, await self.client_of(raw.getsockname())
+
+    async def client_of(self, address: tuple[str, int]) -> Client:
+        """The server's side of a connection, once it is there."""
+        name = f"{address[0]}:{address[1]}"
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for client in self.listener.clients:
+                    if client.peer == name and client.connection is not None:
+                        return client
+                await asyncio.sleep(0)
 
 
 class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        self.client: Client | None = None
+
+    @property
+    def seen_bytes(self) -> int:
+        """How much of what was written has reached the node."""
+        assert self.client is not None
+        connection = self.client.connection
+        assert isinstance(connection, FakeConnection), "the connection is gone"
+        return connection.seen_bytes
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether replies wait for this peer to read."""
+        return is_stuck(self.client)
 
     def ask(self, *bodies: bytes) -> None:
         self.writer.write(b"".join(frame_of(body) for body in bodies))
 
-    async def answer(self, timeout_s: float = 10) -> bytes:
-        async with asyncio.timeout(timeout_s):
+    async def answer(self) -> bytes:
+        async with asyncio.timeout(PATIENCE_S):
             length = int.from_bytes(await self.reader.readexactly(4), "big")
             return await self.reader.readexactly(length)
 
-    async def is_dropped(self, timeout_s: float = 10) -> bool:
+    async def is_dropped(self) -> bool:
         """Whether the server ends the connection (an orderly end or a reset)."""
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(PATIENCE_S):
             try:
                 return await self.reader.read(1) == b""
             except ConnectionError:
@@ -219,10 +288,17 @@ class Peer:
             await self.writer.wait_closed()
 
 
+def is_stuck(client: Client | None) -> bool:
+    assert client is not None
+    return client.sender is not None and not client.sender.is_idle
+
+
 @contextlib.asynccontextmanager
-async def serving(limits: Limits = DEFAULT_LIMITS, sync_threads: int = 2) -> AsyncIterator[Served]:
+async def serving(
+    limits: Limits = DEFAULT_LIMITS, sync_threads: int = 2, clock: Clock | None = None
+) -> AsyncIterator[Served]:
     loop = asyncio.get_running_loop()
-    node, clock = FakeNode(limits), SystemClock()
+    node, clock = FakeNode(limits), clock or SystemClock()
     turn = Turn(loop, node, clock, sync_threads=sync_threads)
     listener = Listener(loop, node, turn, clock, limits, hangup=Hangup)
     bound = bind("127.0.0.1", 0)
@@ -231,5 +307,7 @@ async def serving(limits: Limits = DEFAULT_LIMITS, sync_threads: int = 2) -> Asy
         yield Served(node, listener, turn, bound.getsockname()[1])
     finally:
         await listener.drain(0)
+        if node.gate is not None:
+            node.gate.set()
         turn.close()
         assert listener.memory.used_bytes == 0, "partial frames outlived their connections"

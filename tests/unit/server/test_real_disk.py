@@ -192,14 +192,14 @@ def test_closing_waits_for_a_running_sync(disk: RealDisk, monkeypatch: pytest.Mo
 
     def slow_sync(number: int) -> None:
         begun.set()
-        go_on.wait(5)
+        go_on.wait(60)
         os.fstat(number)
         valid.append(number)
 
     monkeypatch.setattr(disk_module, "_datasync", slow_sync)
     thread = threading.Thread(target=file.sync)
     thread.start()
-    begun.wait(5)
+    assert begun.wait(60)
     file.close()
     assert file.fileno() == -1
     go_on.set()

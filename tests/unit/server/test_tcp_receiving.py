@@ -4,10 +4,11 @@ import asyncio
 import random
 from dataclasses import replace
 
-from server_fake_node import Run, frame_of, serving
+from server_fake_node import HandClock, Run, frame_of, serving
 
 from skidway.limits import DEFAULT_LIMITS, KIB, MIB
 from skidway.server.receiving import SCRATCH_BYTES, ReceiveMemory, bytes_wanted, capacity_for
+from waiting import until
 
 
 def test_pipelined_frames_in_odd_pieces_are_answered_in_order(run: Run) -> None:
@@ -27,7 +28,7 @@ def test_pipelined_frames_in_odd_pieces_are_answered_in_order(run: Run) -> None:
                     await peer.writer.drain()
                     position += size
                     if size < 10:
-                        await asyncio.sleep(0.001)  # so that the piece arrives alone
+                        await until(lambda sent=position: peer.seen_bytes >= sent)  # the piece arrives alone
 
             sending = asyncio.ensure_future(send())
             for body in bodies:
@@ -44,11 +45,11 @@ def test_two_connections_with_partial_frames_do_not_mix(run: Run) -> None:
         async with serving() as served:
             first, second = await served.dial(), await served.dial()
             one, two = b"E" + b"1" * 50_000, b"E" + b"2" * 50_000
-            for half in (slice(0, 30_000), slice(30_000, None)):
-                for peer, body in ((first, one), (second, two)):
-                    peer.writer.write(frame_of(body)[half])
-                    await peer.writer.drain()
-                    await asyncio.sleep(0.02)
+            for peer, body in ((first, one), (second, two)):
+                peer.writer.write(frame_of(body)[:30_000])
+            await until(lambda: first.seen_bytes == second.seen_bytes == 30_000)
+            for peer, body in ((first, one), (second, two)):
+                peer.writer.write(frame_of(body)[30_000:])
             assert await first.answer() == one
             assert await second.answer() == two
 
@@ -62,7 +63,7 @@ def test_a_giant_frame_grows_its_buffer_and_gives_it_back(run: Run) -> None:
         async with serving() as served:
             peer = await served.dial(limit=8 * MIB)
             peer.ask(body)
-            assert await peer.answer(30) == body
+            assert await peer.answer() == body
             peer.ask(b"Esmall again")
             assert await peer.answer() == b"Esmall again"
             assert served.listener.memory.used_bytes == 0
@@ -77,9 +78,8 @@ def test_an_announced_frame_costs_only_what_was_sent(run: Run) -> None:
             peers = [await served.dial() for _ in range(20)]
             for peer in peers:
                 peer.writer.write((100 * MIB).to_bytes(4, "big") + b"E" + bytes(20_000))
-                await peer.writer.drain()
-            await asyncio.sleep(0.1)
-            assert 0 < served.listener.memory.used_bytes <= 20 * SCRATCH_BYTES
+            await until(lambda: all(peer.seen_bytes == 20_005 for peer in peers))
+            assert 20 * 20_000 < served.listener.memory.used_bytes <= 20 * SCRATCH_BYTES
 
     run(story())
 
@@ -91,15 +91,22 @@ def test_when_memory_is_short_newcomers_wait_and_nobody_starves(run: Run) -> Non
     async def story() -> None:
         async with serving(limits) as served:
             peers = [await served.dial(limit=4 * MIB) for _ in range(12)]
-            most = 0
+            memory = served.listener.memory
+            used: list[int] = []
+            take = memory.take
+
+            def counted_take(size: int) -> memoryview:
+                buffer = take(size)
+                used.append(memory.used_bytes)
+                return buffer
+
+            memory.take = counted_take  # type: ignore[method-assign]
             for peer in peers:  # all begin, none is whole
                 peer.writer.write(frame_of(body)[: 700 * KIB])
-            for _ in range(20):
-                await asyncio.sleep(0.01)
-                most = max(most, served.listener.memory.used_bytes)
+            await until(lambda: all(peer.client in memory.waiting or peer.seen_bytes == 700 * KIB for peer in peers))
             # At most the limit, one frame that may always be finished, and one read's worth for each that waits.
-            assert most <= 2 * MIB + 2 * MIB + 12 * SCRATCH_BYTES
-            assert served.listener.memory.waiting
+            assert max(used) <= 2 * MIB + 2 * MIB + 12 * SCRATCH_BYTES
+            assert memory.waiting
             for peer in peers:
                 peer.writer.write(frame_of(body)[700 * KIB :])
             for peer in peers:
@@ -110,16 +117,24 @@ def test_when_memory_is_short_newcomers_wait_and_nobody_starves(run: Run) -> Non
 
 def test_a_frame_that_is_never_completed_is_given_up(run: Run) -> None:
     limits = replace(DEFAULT_LIMITS, frame_complete_ms=200)
+    clock = HandClock()
 
     async def story() -> None:
-        async with serving(limits) as served:
+        async with serving(limits, clock=clock) as served:
             slow, honest = await served.dial(), await served.dial()
             slow.writer.write(frame_of(b"E" + bytes(100))[:7])
-            await slow.writer.drain()
-            assert await slow.is_dropped(5)
+            await until(lambda: slow.seen_bytes == 7)
+            clock.now_ms += 200
+            for client in list(served.listener.clients):
+                client.check_time(clock.now_ms)
+            honest.ask(b"Enot too late yet")
+            assert await honest.answer() == b"Enot too late yet"
+            assert served.node.closed_count == 0
+            clock.now_ms += 1
+            assert await slow.is_dropped()
             honest.ask(b"Estill here")
             assert await honest.answer() == b"Estill here"
-            assert served.node.closed_count == 1
+            await until(lambda: served.node.closed_count == 1)
 
     run(story())
 
@@ -127,14 +142,19 @@ def test_a_frame_that_is_never_completed_is_given_up(run: Run) -> None:
 def test_a_large_frame_at_a_fair_rate_may_take_its_time(run: Run) -> None:
     limits = replace(DEFAULT_LIMITS, frame_complete_ms=100)
     body = b"E" + bytes(60 * KIB)
+    clock = HandClock()
 
     async def story() -> None:
-        async with serving(limits) as served:
+        async with serving(limits, clock=clock) as served:
             peer = await served.dial()
             stream = frame_of(body)
-            for start in range(0, len(stream), 6 * KIB):
-                peer.writer.write(stream[start : start + 6 * KIB])
-                await asyncio.sleep(0.04)
+            for end in range(6 * KIB, len(stream), 6 * KIB):
+                peer.writer.write(stream[end - 6 * KIB : end])
+                await until(lambda sent=end: peer.seen_bytes == sent)
+                clock.now_ms += 300
+                assert peer.client is not None
+                peer.client.check_time(clock.now_ms)
+            peer.writer.write(stream[end:])
             assert await peer.answer() == body
 
     run(story())
@@ -142,13 +162,17 @@ def test_a_large_frame_at_a_fair_rate_may_take_its_time(run: Run) -> None:
 
 def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(run: Run) -> None:
     limits = replace(DEFAULT_LIMITS, connection_idle_ms=200)
+    clock = HandClock()
 
     async def story() -> None:
-        async with serving(limits) as served:
-            idle, waiting = await served.dial(), await served.dial()
+        async with serving(limits, clock=clock) as served:
+            waiting = await served.dial()
             waiting.ask(b"W")
-            assert await idle.is_dropped(5)
-            await asyncio.sleep(0.2)
+            await until(lambda: served.node.waiting)
+            for _ in range(2):
+                idle = await served.dial()
+                clock.now_ms += 201
+                assert await idle.is_dropped()  # by a look at all clients, the one that waits among them
             served.node.release()
             assert await waiting.answer() == b"released"
 
@@ -164,11 +188,11 @@ def test_connections_past_the_limits_are_refused(run: Run) -> None:
             for peer in peers:
                 peer.ask(b"Ein")
                 assert await peer.answer() == b"Ein"
-            refused = await served.dial()
+            refused = await served.knock()
             assert await refused.is_dropped()
             assert served.listener.refused == 1
             await peers[0].close()
-            await asyncio.sleep(0.05)
+            await until(lambda: len(served.listener.clients) == 2)
             again = await served.dial()
             again.ask(b"Enow")
             assert await again.answer() == b"Enow"
@@ -183,7 +207,7 @@ def test_too_many_requests_in_flight_stop_the_reading(run: Run) -> None:
         async with serving(limits) as served:
             peer = await served.dial()
             peer.ask(*[b"W"] * 50)
-            await asyncio.sleep(0.05)
+            await until(lambda: peer.seen_bytes == 50 * len(frame_of(b"W")))
             assert len(served.node.waiting) == 4
             for _ in range(50):
                 assert 1 <= len(served.node.waiting) <= 4

@@ -13,6 +13,7 @@ from server_fake_node import Peer, Run, Served, frame_of, serving
 from skidway.limits import DEFAULT_LIMITS, KIB
 from skidway.server.disk import RealDisk
 from skidway.server.sending import SMALL_SLICE_BYTES
+from waiting import until
 
 TIGHT = replace(
     DEFAULT_LIMITS,
@@ -59,7 +60,7 @@ async def talk(served: Served, rng: random.Random, content: bytes) -> None:
         return
     answers = []
     for _ in exchanges:
-        answers.append(await peer.answer(30))
+        answers.append(await peer.answer())
         if rng.random() < 0.2:
             await asyncio.sleep(0.003)
     assert sorted(answers) == expected
@@ -90,11 +91,7 @@ def test_everything_at_once(run: Run, tmp_path: Path, seed: int) -> None:
         async with serving(TIGHT) as served:
             served.node.file = disk.open("segment")
             await asyncio.gather(*(talk(served, random.Random(rng.random()), content) for _ in range(12)))
-            for _ in range(100):
-                if not served.listener.clients:
-                    break
-                await asyncio.sleep(0.02)
-            assert not served.listener.clients
+            await until(lambda: not served.listener.clients)
             assert served.listener.memory.used_bytes == 0
 
     run(story())

@@ -6,6 +6,8 @@ import time
 
 from server_fake_node import Run, serving
 
+from waiting import until
+
 
 def test_answers_wait_for_their_sync_and_everyone_else_goes_on(run: Run) -> None:
     async def story() -> None:
@@ -41,9 +43,10 @@ def test_maintenance_holds_up_no_sync(run: Run) -> None:
             served.node.gate = threading.Event()
             slow, quick = await served.dial(), await served.dial()
             slow.ask(b"Sm checkpoint", b"Sm another")
-            await asyncio.sleep(0.05)
+            await until(lambda: served.node.begun)
             quick.ask(b"S quick")
-            assert await quick.answer(2) == b"S quick"
+            assert await quick.answer() == b"S quick"
+            assert served.turn.in_flight == 2
             served.node.gate.set()
             assert {await slow.answer(), await slow.answer()} == {b"Sm checkpoint", b"Sm another"}
 
@@ -54,14 +57,34 @@ def test_timers_fire_in_time_whatever_the_order_they_were_set_in(run: Run) -> No
     async def story() -> None:
         async with serving() as served:
             peer = await served.dial()
-            for wait_ms in (400, 50, 150):  # an earlier deadline moves the timer down
-                peer.ask(b"T%d" % wait_ms)
-                await asyncio.sleep(0.01)
             began = time.monotonic()
-            for wait_ms in (50, 150, 400):
-                assert await peer.answer() == b"T%d" % wait_ms
-                late_ms = (time.monotonic() - began) * 1000 - wait_ms
-                assert -40 <= late_ms < 90
+            for count, wait_ms in enumerate((900_000, 250, 50), start=1):  # an earlier deadline moves the timer down
+                peer.ask(b"T%d" % wait_ms)
+                await until(lambda count=count: served.node.timed_count == count)
+            waits_ms = []
+            for _ in range(2):
+                waits_ms.append(int((await peer.answer())[1:]))
+                assert (time.monotonic() - began) * 1000 >= waits_ms[-1] - 1, "too early"
+            assert sorted(waits_ms) == [50, 250]
+            assert served.node.deadline_ms is not None, "the long one still waits"
+
+    run(story())
+
+
+def test_at_the_end_all_threads_do_maintenance(run: Run) -> None:
+    """Checkpoints of many logs wait one behind the other; a stop must not wait for all of them in a row."""
+
+    async def story() -> None:
+        async with serving(sync_threads=3) as served:
+            served.node.gate = threading.Event()
+            peer = await served.dial()
+            peer.ask(*[b"Sm"] * 4)
+            await until(lambda: served.turn.in_flight == 4)
+            await until(lambda: served.node.begun)
+            finishing = asyncio.ensure_future(served.turn.finish(60))
+            await until(lambda: len(served.node.begun) == 4)  # all of them at once: nobody has opened the gate
+            served.node.gate.set()
+            assert await finishing
 
     run(story())
 
@@ -72,10 +95,10 @@ def test_finish_waits_for_syncs_under_way(run: Run) -> None:
             served.node.gate = threading.Event()
             peer = await served.dial()
             peer.ask(b"Sm")
-            await asyncio.sleep(0.05)
+            await until(lambda: served.node.begun)
             assert not await served.turn.finish(0.05)
             asyncio.get_running_loop().call_later(0.05, served.node.gate.set)
-            assert await served.turn.finish(5)
+            assert await served.turn.finish(30)
             assert await peer.answer() == b"Sm"
 
     run(story())

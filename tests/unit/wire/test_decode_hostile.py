@@ -3,7 +3,6 @@
 import tracemalloc
 from collections.abc import Iterator
 from random import Random
-from time import monotonic
 
 import pytest
 from wire_samples import api_messages, encode, random_message, record_messages, versions_of
@@ -31,6 +30,7 @@ from skidway.wire.schema.produce import PartitionProduceData, ProduceRequest, To
 MESSAGES = [*api_messages(), *record_messages()]
 INT32_MAX = (2**31 - 1).to_bytes(4)
 UVARINT_MAX = b"\xff\xff\xff\xff\x0f"
+MUTANTS = 80_000
 
 
 def decode(message: type[Message], version: int, data: bytes, **budget: int) -> Message:
@@ -62,9 +62,8 @@ def test_a_message_cut_anywhere_is_refused() -> None:
 def test_mutated_messages_decode_or_are_refused() -> None:
     random = Random(2024)
     corpus = [(message, version, small_sample(message, version)) for message, version in pairs()]
-    deadline = monotonic() + 8
     refused = accepted = 0
-    while monotonic() < deadline and refused + accepted < 150_000:
+    while refused + accepted < MUTANTS:
         message, version, data = random.choice(corpus)
         try:
             decoded = decode(message, version, mutate(data, random))

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def handle(node: Node, call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[_describe(node, request, resource) for resource in request.resources])
+    # Each once: a resource is far larger described than named.
+    once = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
+    return DescribeConfigsResponse(results=[_describe(node, request, resource) for resource in once.values()])
 
 
 def _describe(node: Node, request: DescribeConfigsRequest, resource: DescribeConfigsResource) -> DescribeConfigsResult:

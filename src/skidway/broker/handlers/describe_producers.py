@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 
 def handle(node: Node, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    # Each once: a partition named in four bytes may have a hundred thousand producers.
+    once: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        once.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
-        topics=[
-            TopicResponse(topic.name, [_describe(node, topic.name, index) for index in topic.partition_indexes])
-            for topic in request.topics
-        ]
+        topics=[TopicResponse(name, [_describe(node, name, index) for index in once[name]]) for name in once]
     )
 
 

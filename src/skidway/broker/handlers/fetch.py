@@ -48,6 +48,8 @@ def handle(node: Node, call: Call, request: FetchRequest) -> FetchResponse | Non
         for topic in request.topics
         for partition in topic.partitions
     ]
+    # A partition named twice is fetched once, as last named.
+    targets = list({target.key: target for target in targets}.values())
     sessions = node.fetch_sessions
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         session = sessions.begin(request.session_id, request.session_epoch, by_id, targets, call.now_ms)
@@ -110,6 +112,8 @@ class Poll:
         self._read()
         if self.urgent or self.bytes_found >= request.min_bytes or request.max_wait_ms <= 0 or not self.targets:
             return self._response()
+        if self.node.polls.waits + len(self.targets) > self.node.limits.fetch_waits_max:
+            return self._response()
         self._wait(min(request.max_wait_ms, self.node.limits.fetch_wait_ms_max))
         return None
 
@@ -119,10 +123,19 @@ class Poll:
         missing_bytes = self.request.min_bytes - self.bytes_found
         parked = polls.park(partitions, missing_bytes, self.call.now_ms + wait_ms, self._resume)
         self.call.on_gone = lambda: polls.cancel(parked)
+        # All of this is read again; thousands of long polls wait at a time.
+        self.found = []
+        self.request.topics = []
+        self.request.forgotten_topics_data = []
 
     def _resume(self) -> None:
-        self._read()
-        self.call.reply(self._response())
+        try:
+            self._read()
+            response = self._response()
+        except Exception as bug:
+            self.call.fail(bug)
+            return
+        self.call.reply(response)
 
     def _read(self) -> None:
         self.found = []

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NO_ID = bytes(16)
 NO_LEADER = -1
+IDS_SINCE = 12
 
 
 def handle(node: Node, call: Call, request: MetadataRequest) -> MetadataResponse | None:
@@ -48,7 +49,9 @@ def _to_create(node: Node, request: MetadataRequest) -> list[str]:
     if not (request.topics and request.allow_auto_topic_creation and node.settings.auto_create_topics):
         return []
     names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
-    return [name for name in names if name not in node.image.topics and is_legal(name)]
+    missing = [name for name in names if name not in node.image.topics and is_legal(name)]
+    # The rest is unknown for now; a client that really wants it asks again.
+    return missing[: node.limits.topics_auto_created_max]
 
 
 def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str, ErrorCode]) -> MetadataResponse:
@@ -57,8 +60,14 @@ def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str
     if all_topics:
         topics = [_topic(node, topic, with_operations) for topic in node.image.topics.values()]
     else:
+        # Each once: a topic of many partitions, named a thousand times, would be a reply of gigabytes.
         once = {(asked.name, asked.topic_id): asked for asked in request.topics or ()}
-        topics = [_asked_topic(node, asked, failed, with_operations) for asked in once.values()]
+        topics = [
+            _refused(asked)
+            if call.version < IDS_SINCE and (asked.name is None or asked.topic_id != NO_ID)
+            else _asked_topic(node, asked, failed, with_operations)
+            for asked in once.values()
+        ]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(broker.id, broker.endpoints[0].host, broker.endpoints[0].port, broker.rack)
@@ -89,6 +98,11 @@ def _asked_topic(
         return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, asked.name)
     code = failed.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return MetadataResponseTopic(code, asked.name)
+
+
+def _refused(asked: MetadataRequestTopic) -> MetadataResponseTopic:
+    """Versions 10 and 11 have a field for ids, but cannot be asked by them: their answers need a name."""
+    return MetadataResponseTopic(ErrorCode.INVALID_REQUEST, asked.name or "", asked.topic_id)
 
 
 def _topic(node: Node, topic: metadata.Topic, with_operations: bool) -> MetadataResponseTopic:

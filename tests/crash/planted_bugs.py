@@ -1,0 +1,135 @@
+"""Bugs to plant while a test runs. A checker that finds none proves something only after it has found these."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from skidway.broker.partition import Partition
+from skidway.log import recovery
+from skidway.log.loading import Loader
+from skidway.log.log import Log
+from skidway.log.logs import Logs
+from skidway.log.producers import Producers
+from skidway.log.sync import SyncTicket
+from skidway.metadata.topic_names import CLUSTER_METADATA
+from skidway.runtime.replicated import Replicated
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+FAR = 2**62
+
+
+def acknowledge_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    configure = Partition.configure
+
+    def careless(self: Partition, config: Any) -> None:
+        configure(self, config)
+        self.flush_sync = self.topic == CLUSTER_METADATA
+
+    patch.setattr(Partition, "configure", careless)
+
+
+def answer_the_controllers_clients_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    submit = Replicated.submit
+
+    def hasty(self: Any, operation: Any, now_ms: int, respond: Any) -> None:
+        submit(self, operation, now_ms, respond)
+        self.on_committed(FAR)
+
+    patch.setattr(Replicated, "submit", hasty)
+
+
+def checkpoint_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    run = SyncTicket.run
+
+    def reordered(self: SyncTicket) -> None:
+        if self.is_checkpoint:
+            self._write_checkpoint()
+        run(self)
+
+    patch.setattr(SyncTicket, "run", reordered)
+
+
+def sync_no_directories(patch: pytest.MonkeyPatch) -> None:
+    run = SyncTicket.run
+
+    def careless(self: SyncTicket) -> None:
+        self.directories = []
+        run(self)
+
+    patch.setattr(SyncTicket, "run", careless)
+
+
+def count_what_was_appended_during_the_sync_as_synced(patch: pytest.MonkeyPatch) -> None:
+    finish = Log.finish_sync
+
+    def generous(self: Log, ticket: SyncTicket) -> None:
+        finish(self, ticket)
+        self.synced_offset = self.end_offset
+
+    patch.setattr(Log, "finish_sync", generous)
+
+
+class _EqualToAll(int):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+def believe_every_checksum_in_recovery(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "crc32c", lambda data, start=0: _EqualToAll())
+
+
+def serve_what_was_recovered_without_syncing_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Loader, "_sync", lambda self, segments: None)
+
+
+def remember_one_batch_of_each_producer(patch: pytest.MonkeyPatch) -> None:
+    to_snapshot = Producers.to_snapshot
+
+    def forgetful(self: Producers, *arguments: Any) -> bytes:
+        kept = {pid: list(producer.batches) for pid, producer in self.entries.items()}
+        for producer in self.entries.values():
+            producer.batches = producer.batches[-1:]
+        snapshot = to_snapshot(self, *arguments)
+        for pid, producer in self.entries.items():
+            producer.batches = kept[pid]
+        return snapshot
+
+    patch.setattr(Producers, "to_snapshot", forgetful)
+
+
+def rename_given_up_segments_in_any_order(patch: pytest.MonkeyPatch) -> None:
+    run = SyncTicket.run
+
+    def reversed_(self: SyncTicket) -> None:
+        self.renamed.reverse()
+        run(self)
+
+    patch.setattr(SyncTicket, "run", reversed_)
+
+
+def keep_the_offsets_of_a_deleted_topic(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Logs, "_forget_offsets", lambda self, key: None)
+
+
+OFTEN: list[Plant] = [
+    acknowledge_before_the_sync,
+    answer_the_controllers_clients_before_the_commit,
+    sync_no_directories,
+    count_what_was_appended_during_the_sync_as_synced,
+    believe_every_checksum_in_recovery,
+    remember_one_batch_of_each_producer,
+]
+"""Found in every fifth history or more."""
+SELDOM: list[Plant] = [
+    checkpoint_before_the_sync,
+    serve_what_was_recovered_without_syncing_it,
+    rename_given_up_segments_in_any_order,
+    keep_the_offsets_of_a_deleted_topic,
+]
+"""Found in about every hundredth."""
