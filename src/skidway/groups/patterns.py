@@ -400,7 +400,11 @@ class _Automaton:
             for _ in range(most - least):
                 follow = self.add(0, "", [end, self.build(part, follow)])
         for _ in range(least):
-            follow = self.build(part, follow)
+            begin = self.build(part, follow)
+            if begin == follow:
+                # Nothing, however often, is nothing.
+                break
+            follow = begin
         return follow
 
 

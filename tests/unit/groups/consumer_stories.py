@@ -4,15 +4,31 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from skidway.errors import ProtocolError
+from skidway.errors import MemberIdRequired, ProtocolError
 from skidway.groups.consumer import Consumer
 from skidway.groups.consumer_group import ConsumerGroup
 from skidway.groups.consumer_operations import ConsumerHeartbeat, ConsumerHeartbeatReply
 from skidway.groups.coordinator import GroupCoordinator
-from skidway.groups.operations import Tick
+from skidway.groups.operations import (
+    Heartbeat,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    Leaving,
+    SyncGroup,
+    SyncReply,
+    Tick,
+)
 from skidway.groups.records import GroupRecord, from_batches, to_batch
 from skidway.groups.settings import GroupSettings
 from skidway.runtime.replicated import Operation, Replicated
+from skidway.wire.registry import codec
+from skidway.wire.schema.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+)
+from skidway.wire.schema.consumer_protocol import ConsumerProtocolSubscriptionTopicPartition as OwnedPartition
 
 
 class Cluster:
@@ -180,3 +196,93 @@ def named(assignment: list[tuple[bytes, list[int]]]) -> list[str]:
 
 def numbered(partitions: list[str]) -> list[tuple[bytes, list[int]]]:
     return [(topic_id(each.rpartition("-")[0]), [int(each.rpartition("-")[2])]) for each in partitions]
+
+
+class ClassicClient:
+    """A consumer of the classic protocol that rebalances cooperatively."""
+
+    def __init__(self, world: World, name: str, *topics: str, instance_id: str | None = None) -> None:
+        self.world = world
+        self.name = name
+        self.topics = list(topics)
+        self.instance_id = instance_id
+        self.member_id = ""
+        self.generation = -1
+        self.owned: list[str] = []
+        self.replies: list[Any] = []
+        self.protocols = ["cooperative-sticky"]
+
+    def _submit(self, operation: Operation[Any]) -> Any:
+        """The answer, or None while it waits; then it comes with `answer`."""
+        self.replies = []
+        self.world.host.submit(operation, self.world.now_ms, self.replies.append)
+        self.world.check_rebuilt()
+        return self.replies[0] if self.replies else None
+
+    def join(self) -> Any:
+        """The refusal or the reply; the detour with a new id is taken silently."""
+        subscription = ConsumerProtocolSubscription(
+            self.topics, None, [OwnedPartition(*each) for each in _by_name(self.owned)], self.generation
+        )
+        metadata = _embedded(subscription, 2)
+        reply = self._submit(
+            JoinGroup(
+                "g",
+                self.member_id,
+                self.instance_id,
+                self.name,
+                "host",
+                10_000,
+                30_000,
+                "consumer",
+                [(name, metadata) for name in self.protocols],
+            )
+        )
+        if isinstance(reply, MemberIdRequired):
+            self.member_id = reply.member_id
+            return self.join()
+        return self.joined(reply)
+
+    def joined(self, reply: Any = None) -> Any:
+        reply = reply or (self.replies[0] if self.replies else None)
+        if isinstance(reply, JoinReply):
+            self.member_id, self.generation = reply.member_id, reply.generation
+        return reply
+
+    def sync(self, **shares: list[str]) -> Any:
+        """By member id, when this one leads: who gets what."""
+        assignments: list[tuple[str, Any]] = [(member_id, written(share)) for member_id, share in shares.items()]
+        return self.synced(
+            self._submit(
+                SyncGroup("g", self.member_id, self.instance_id, self.generation, assignments=assignments),
+            )
+        )
+
+    def synced(self, reply: Any = None) -> Any:
+        reply = reply or (self.replies[0] if self.replies else None)
+        if not isinstance(reply, SyncReply):
+            return reply
+        message, _ = codec(ConsumerProtocolAssignment).decoder(0)(reply.assignment, 2)
+        self.owned = [f"{each.topic}-{number}" for each in message.assigned_partitions for number in each.partitions]
+        return " ".join(self.owned)
+
+    def beat(self) -> Any:
+        return self._submit(Heartbeat("g", self.member_id, self.instance_id, self.generation))
+
+    def leave(self) -> Any:
+        return self._submit(LeaveGroup("g", [Leaving(self.member_id, self.instance_id)]))
+
+
+def written(partitions: list[str]) -> bytes:
+    topics = [ConsumerProtocolAssignmentTopicPartition(*each) for each in _by_name(partitions)]
+    return _embedded(ConsumerProtocolAssignment(topics), 1)
+
+
+def _by_name(partitions: list[str]) -> list[tuple[str, list[int]]]:
+    return [(topic.decode().strip(), numbers) for topic, numbers in numbered(partitions)]
+
+
+def _embedded(message: Any, version: int) -> bytes:
+    parts: list[Any] = [version.to_bytes(2, "big")]
+    codec(type(message)).encoder(version)(message, parts)
+    return b"".join(parts)
