@@ -168,12 +168,9 @@ class Client:
             self.owned = []
             first = {"topics": self.topics or None, "rebalance_timeout_ms": 60_000, "owned": [], **self.fields}
         instance_id = self.fields.get("instance_id")
-        call = ConsumerHeartbeat(
-            **{"group_id": "g", "member_id": self.name, "instance_id": instance_id}
-            | {"member_epoch": self.epoch}
-            | first
-            | fields
-        )
+        said: dict[str, Any] = {"group_id": "g", "member_id": self.name, "member_epoch": self.epoch}
+        said |= {"instance_id": instance_id} | first | fields
+        call = ConsumerHeartbeat(**said)
         reply = self.world.ask(call)
         assert isinstance(reply, ConsumerHeartbeatReply)
         self.epoch = reply.member_epoch if reply.member_epoch > 0 else 0
@@ -262,8 +259,7 @@ class ClassicClient:
         reply = reply or (self.replies[0] if self.replies else None)
         if not isinstance(reply, SyncReply):
             return reply
-        message, _ = codec(ConsumerProtocolAssignment).decoder(0)(reply.assignment, 2)
-        self.owned = [f"{each.topic}-{number}" for each in message.assigned_partitions for number in each.partitions]
+        self.owned = read(reply.assignment)
         return " ".join(self.owned)
 
     def beat(self) -> Any:
@@ -276,6 +272,13 @@ class ClassicClient:
 def written(partitions: list[str]) -> bytes:
     topics = [ConsumerProtocolAssignmentTopicPartition(*each) for each in _by_name(partitions)]
     return _embedded(ConsumerProtocolAssignment(topics), 1)
+
+
+def read(assignment: Any) -> list[str]:
+    if not assignment:
+        return []
+    message, _ = codec(ConsumerProtocolAssignment).decoder(0)(assignment, 2)
+    return [f"{each.topic}-{number}" for each in message.assigned_partitions for number in each.partitions]
 
 
 def _by_name(partitions: list[str]) -> list[tuple[str, list[int]]]:
