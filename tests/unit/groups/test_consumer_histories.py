@@ -58,6 +58,10 @@ class Modern:
         self.epoch, self.has, self.told, self.unsure = 0, set(), set(), False
         self.lives += new_life
 
+    @property
+    def is_away(self) -> bool:
+        return self.epoch == 0
+
     def heartbeat(self) -> ConsumerHeartbeat:
         call = ConsumerHeartbeat("g", self.member_id, self.epoch, self.instance_id)
         if self.epoch == 0 or self.unsure:
@@ -95,6 +99,10 @@ class Classic:
     synced: bool = False
     waiting: bool = False
 
+    @property
+    def is_away(self) -> bool:
+        return not self.member_id
+
     def forget(self, *, new_life: bool = False) -> None:
         self.generation, self.has, self.synced = -1, set(), False
         if new_life:
@@ -105,6 +113,8 @@ class History(World):
     def __init__(self, seed: int) -> None:
         self.committed = self.checks = 0
         self.epochs: dict[str, int] = {}
+        self.awake: tuple[type[Modern | Classic], ...] = (Modern, Classic)
+        """Whoever is not, leaves: so the group changes its protocol."""
         settings = GroupSettings(
             initial_rebalance_delay_ms=0, consumer_migration_policy=["bidirectional", "upgrade"][seed % 2]
         )
@@ -152,6 +162,8 @@ class History(World):
     def step(self) -> None:
         client = self.random.choice(self.clients)
         roll = self.random.random()
+        if self.classic and self.random.random() < 0.03:
+            self.awake = self.random.choice([(Modern,), (Classic,), (Modern, Classic)])
         if roll < 0.15:
             self.pass_time(self.random.choice([1, 500, 2_000, 9_000]))
         elif roll < 0.16:
@@ -162,11 +174,15 @@ class History(World):
             self.change_topics()
         elif client.waiting:
             pass
+        elif not isinstance(client, self.awake) and not client.is_away:
+            self.leave(client)
+        elif not isinstance(client, self.awake):
+            pass
         elif roll < 0.24:
             client.forget(new_life=True)
-        elif roll < 0.27:
+        elif roll < (0.27 if client.instance_id is None else 0.35):
             self.leave(client)
-        elif roll < 0.30 and isinstance(client, Modern):
+        elif roll < 0.38 and isinstance(client, Modern):
             client.subscription = self.random.choice([(["t"], None), (["t", "u"], ""), ([], "t|v.*"), (["u"], "")])
             client.unsure = True
         else:

@@ -96,6 +96,18 @@ def test_a_member_that_does_not_give_up_in_time_is_fenced_though_it_lives(world:
     assert bert.beat() == "3 t-0 t-1 t-2 t-3"
 
 
+def test_a_member_that_gave_up_in_time_stays(world: World) -> None:
+    anna, bert = Client(world, "anna", "t", rebalance_timeout_ms=20_000), Client(world, "bert", "t")
+    anna.beat()
+    bert.beat()
+    anna.beat()
+    world.pass_time(19_999)
+    assert anna.acknowledge() == "2"
+    bert.beat()
+    world.pass_time(30_000)
+    assert list(world.group().members) == ["anna", "bert"]
+
+
 def test_after_a_restart_of_the_coordinator_the_deadlines_begin_anew(world: World) -> None:
     anna, bert = Client(world, "anna", "t"), Client(world, "bert", "t")
     anna.beat()

@@ -89,6 +89,32 @@ def test_the_last_member_of_the_consumer_protocol_turns_the_group_back(world: Wo
     assert classic(world).state_name == "Stable"
 
 
+def test_who_does_not_join_after_that_is_left_behind(world: World) -> None:
+    anna, bert = classic_pair(world)
+    carl = Client(world, "carl", "t")
+    carl.beat()
+    carl.leave()
+    anna.join()
+    world.pass_time(9_999)
+    assert len(classic(world).members) == 2
+    world.pass_time(1)
+    assert list(classic(world).members) == [anna.member_id]
+    assert isinstance(bert.beat(), UnknownMemberId)
+
+
+def test_what_a_leader_gave_to_two_goes_to_one(world: World) -> None:
+    anna, bert = classic_pair(world)
+    anna.topics = ["t", "u"]
+    anna.join()
+    bert.join()
+    anna.joined()
+    bert.sync()
+    anna.sync(**{anna.member_id: ["t-0", "t-1"], bert.member_id: ["t-1", "t-2"]})
+    Client(world, "carl", "t").beat()
+    held = [partition for member in world.group().members.values() for partition in member.held]
+    assert len(held) == len(set(held)) >= 3
+
+
 def test_it_turns_back_as_well_when_that_member_falls_silent(world: World) -> None:
     anna, bert = classic_pair(world)
     Client(world, "carl", "t").beat()
