@@ -185,7 +185,7 @@ class Consumer:
         return (
             group.topics_epoch == self._context.topics.epoch
             and group.epoch == group.target_epoch
-            and _as_said(member, call) == member
+            and _says_nothing_new(member, call)
             and reconciled(group, member, owned) is member
         )
 
@@ -303,6 +303,16 @@ def _as_said(member: ConsumerMember, call: ConsumerHeartbeat) -> ConsumerMember:
         assignor=member.assignor if call.assignor is None else call.assignor,
         classic=None,
     )
+
+
+def _says_nothing_new(member: ConsumerMember, call: ConsumerHeartbeat) -> bool:
+    """The same as `_as_said(member, call) == member`, for the heartbeat that comes most: the one without a word."""
+    if call.client_id != member.client_id or call.client_host != member.client_host or member.classic is not None:
+        return False
+    if call.topics is None and call.regex is None and call.assignor is None and call.rack_id is None:
+        # A static member is known by its instance already.
+        return call.rebalance_timeout_ms in (-1, member.rebalance_timeout_ms)
+    return _as_said(member, call) == member
 
 
 def _due(group: ConsumerGroup, now_ms: int) -> list[str]:

@@ -1,5 +1,6 @@
 """The consumer protocol as its members see it, one heartbeat a line."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -326,3 +327,70 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing(world: World) -> None:
         client.acknowledge()
         client.beat(topics=["t"], rebalance_timeout_ms=60_000)
     assert world.end_offset == written
+
+
+def test_what_is_written(world: World) -> None:
+    anna, bert = Client(world, "anna", "t"), Client(world, "bert", "t")
+    assert written_by(world, anna.beat) == [
+        "MemberMetadata anna: ['t'] 60000",
+        "PartitionMetadata: t 4",
+        "Metadata: 1",
+        "TargetAssignmentMember anna: 0 1 2 3",
+        "TargetAssignmentMetadata: 1",
+        "CurrentMemberAssignment anna: epoch 1 after 0, state 0, 0 1 2 3 /",
+    ]
+    assert written_by(world, bert.beat) == [
+        "MemberMetadata bert: ['t'] 60000",
+        "Metadata: 2",
+        "TargetAssignmentMember anna: 0 1",
+        "TargetAssignmentMember bert: 2 3",
+        "TargetAssignmentMetadata: 2",
+        "CurrentMemberAssignment bert: epoch 2 after 0, state 2, /",
+    ]
+    assert written_by(world, anna.beat) == ["CurrentMemberAssignment anna: epoch 1 after 1, state 1, 0 1 / 2 3"]
+    assert written_by(world, anna.acknowledge) == ["CurrentMemberAssignment anna: epoch 2 after 1, state 0, 0 1 /"]
+    assert written_by(world, bert.beat) == ["CurrentMemberAssignment bert: epoch 2 after 2, state 0, 2 3 /"]
+    gone = ["CurrentMemberAssignment", "TargetAssignmentMember", "MemberMetadata"]
+    assert written_by(world, anna.leave) == [*(f"{kind} anna gone" for kind in gone), "Metadata: 3"]
+    assert written_by(world, bert.leave) == [
+        *(f"{kind} bert gone" for kind in gone),
+        "PartitionMetadata:",
+        "Metadata: 4",
+    ]
+    assert written_by(world, lambda: world.ask(DeleteGroup("g"))) == [
+        "TargetAssignmentMetadata gone",
+        "PartitionMetadata gone",
+        "Metadata gone",
+    ]
+
+
+def written_by(world: World, act: Callable[[], Any]) -> list[str]:
+    before = len(world.read_all())
+    act()
+    return [shown(record.key, record.value) for record in world.read_all()[before:]]
+
+
+def shown(key: Any, value: Any) -> str:
+    kind = type(key).__name__.removeprefix("ConsumerGroup").removesuffix("Key")
+    name = f"{kind} {key.member_id}" if hasattr(key, "member_id") else kind
+    if value is None:
+        return f"{name} gone"
+
+    def numbers(topics: Any) -> str:
+        return "".join(f"{number} " for topic in topics for number in topic.partitions)
+
+    match kind:
+        case "MemberMetadata":
+            said = f"{value.subscribed_topic_names} {value.rebalance_timeout_ms}"
+        case "PartitionMetadata":
+            said = " ".join(f"{topic.topic_name} {topic.num_partitions}" for topic in value.topics)
+        case "Metadata":
+            said = f"{value.epoch}"
+        case "TargetAssignmentMetadata":
+            said = f"{value.assignment_epoch}"
+        case "TargetAssignmentMember":
+            said = numbers(value.topic_partitions)
+        case _:
+            said = f"epoch {value.member_epoch} after {value.previous_member_epoch}, state {value.state}, "
+            said += f"{numbers(value.assigned_partitions)}/ {numbers(value.partitions_pending_revocation)}"
+    return f"{name}: {said}".strip()
