@@ -1,0 +1,160 @@
+"""A consumer group on its way to another state: the moves, on a draft.
+
+Every decision of the consumer protocol that changes a group makes a `Change` of it, moves it, and turns it into a
+decision. Each move is a record, applied to the draft at once, so the next move sees it.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from skidway.groups.assignors import ASSIGNORS, Candidate
+from skidway.groups.consumer_group import (
+    ConsumerGroup,
+    TopicSizes,
+    current_record,
+    epoch_record,
+    member_record,
+    member_tombstones,
+    target_epoch_record,
+    target_record,
+    topics_record,
+)
+from skidway.groups.kinds import Context, GroupDecision, GroupIs
+from skidway.groups.patterns import Patterns
+from skidway.groups.reconciliation import NO_PARTITIONS, ConsumerMember, MemberState, Partitions, reconcile
+from skidway.groups.records import GroupRecord
+from skidway.runtime.replicated import Decision, Operation
+
+
+class Change:
+    def __init__(self, context: Context, patterns: Patterns, group: ConsumerGroup, now_ms: int) -> None:
+        self.context = context
+        self.group = group.draft()
+        self.records: list[GroupRecord] = []
+        self.answers: list[tuple[Operation[Any], Any]] = []
+        self.now_ms = now_ms
+        self._patterns = patterns
+
+    def decision(self, reply: Any) -> GroupDecision:
+        return Decision(self.records, reply, [GroupIs(self.group)], self.answers)
+
+    def emit(self, *records: GroupRecord) -> None:
+        for record in records:
+            self.records.append(record)
+            self.group.apply(record)
+
+    # Members.
+
+    def subscribe(self, before: ConsumerMember | None, member: ConsumerMember) -> bool:
+        """Write down what the member said of itself. True when the group has to be assigned anew."""
+        if member == before:
+            return False
+        self.emit(member_record(self.group.group_id, member))
+        return before is None or (before.topics, before.regex) != (member.topics, member.regex)
+
+    def replace_static(self, old: ConsumerMember, new_id: str) -> ConsumerMember:
+        """The instance came back under a new id and takes the old place."""
+        new = replace(old, member_id=new_id, epoch=0, previous_epoch=0)
+        group_id, target = self.group.group_id, self.group.target.get(old.member_id, NO_PARTITIONS)
+        self.emit(
+            *member_tombstones(group_id, old.member_id),
+            member_record(group_id, new),
+            target_record(group_id, new_id, target),
+            current_record(group_id, new),
+        )
+        return new
+
+    def leave_for_a_while(self, member: ConsumerMember) -> None:
+        self.group.revocations.pop(member.member_id, None)
+        self.emit(current_record(self.group.group_id, replace(member, epoch=-2, revoking=NO_PARTITIONS)))
+
+    def remove(self, member_id: str) -> None:
+        self.emit(*member_tombstones(self.group.group_id, member_id))
+
+    def bump_without_removed(self) -> None:
+        self.refresh(bump=True)
+
+    def renew(self, member_id: str) -> None:
+        classic = self.group.members[member_id].classic
+        timeout_ms = self.context.settings.consumer_session_timeout_ms
+        if classic is not None:
+            timeout_ms = classic.session_timeout_ms
+        self.group.sessions[member_id] = self.now_ms + timeout_ms
+
+    # The group.
+
+    def refresh(self, *, bump: bool) -> None:
+        """A new epoch, if the topics of the group are not what they were, or anyway."""
+        group = self.group
+        topics = self._topics()
+        group.topics_epoch = self.context.topics.epoch
+        if topics != group.topics:
+            self.emit(topics_record(group.group_id, topics))
+            bump = True
+        if bump:
+            self.emit(epoch_record(group.group_id, group.epoch + 1))
+
+    def _topics(self) -> TopicSizes:
+        cluster = self.context.topics
+        names: set[str] = set()
+        for member in self.group.members.values():
+            names |= self._subscribed(member)
+        sizes: TopicSizes = {}
+        for name in sorted(names):
+            topic_id, count = cluster.id_of(name), cluster.partition_count(name)
+            if topic_id is not None and count is not None:
+                sizes[name] = (topic_id, count)
+        return sizes
+
+    def _subscribed(self, member: ConsumerMember) -> frozenset[str]:
+        if member.regex is None:
+            return member.topics
+        cluster = self.context.topics
+        return member.topics | self._patterns.taken(member.regex, cluster.names(), cluster.epoch)
+
+    def assign(self) -> None:
+        """A new target, when the group's epoch has moved on."""
+        group = self.group
+        if group.epoch <= group.target_epoch:
+            return
+        topics = group.topics
+        candidates = {
+            member.member_id: Candidate(
+                member.instance_id,
+                frozenset(topics[name][0] for name in self._subscribed(member) if name in topics),
+                group.target.get(member.member_id, NO_PARTITIONS),
+            )
+            for member in group.members.values()
+        }
+        assigned = ASSIGNORS[preferred_assignor(group, self.context)](candidates, dict(topics.values()))
+        for member_id, target in assigned.items():
+            if group.target.get(member_id) != target:
+                self.emit(target_record(group.group_id, member_id, target))
+        self.emit(target_epoch_record(group.group_id, group.epoch))
+
+    def reconcile(self, member_id: str, owned: Partitions | None) -> None:
+        group = self.group
+        before = group.members[member_id]
+        after = reconciled(group, before, owned)
+        if after is before:
+            return
+        self.emit(current_record(group.group_id, after))
+        if after.classic is None and after.state == MemberState.UNREVOKED:
+            group.revocations[member_id] = self.now_ms + after.rebalance_timeout_ms
+        else:
+            group.revocations.pop(member_id, None)
+
+
+def reconciled(group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
+    target = group.target.get(member.member_id, NO_PARTITIONS)
+    return reconcile(member, group.target_epoch, target, owned, lambda: group.held_by_others(member.member_id))
+
+
+def preferred_assignor(group: ConsumerGroup, context: Context) -> str:
+    """The one that most members ask for; the coordinator's order decides between equals."""
+    available = [name for name in context.settings.consumer_assignors if name in ASSIGNORS]
+    votes = dict.fromkeys(available, 0)
+    for member in group.members.values():
+        if member.assignor in votes:
+            votes[member.assignor] += 1
+    return max(votes, key=lambda name: votes[name])

@@ -1,0 +1,343 @@
+"""A group of the consumer protocol in memory.
+
+Everything but the deadlines is durable, in one record each: the group's epoch, the topics it was last assigned by,
+the target's epoch, and for each member what it subscribes to, its target, and what it has now. The group changes by
+records only, a draft of it as well, so what a decision sees of itself is what a rebuilt group would be.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from skidway.errors import (
+    FencedInstanceId,
+    IllegalGeneration,
+    NonEmptyGroup,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnsupportedVersion,
+)
+from skidway.groups.members import CONSUMER_PROTOCOL_TYPE
+from skidway.groups.offsets import CommittedOffset
+from skidway.groups.operations import GroupType
+from skidway.groups.reconciliation import (
+    NO_PARTITIONS,
+    ClassicSide,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+    by_topic,
+    partitions_of,
+)
+from skidway.groups.records import GroupRecord
+from skidway.wire.schema.group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TopicMetadata,
+    TopicPartition,
+    TopicPartitions,
+)
+
+OFFSET_COMMIT_VERSION_WITH_EPOCHS = 9
+NO_EPOCH = -1
+
+TopicSizes = dict[str, tuple[bytes, int]]
+"""Topics that exist, by name: id and number of partitions."""
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    group_id: str
+    matches: Callable[[str, str], bool] = field(repr=False, compare=False)
+    """Whether a regular expression takes a topic."""
+    epoch: int = 0
+    target_epoch: int = NO_EPOCH
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    """Static members: instance id to member id."""
+    target: dict[str, Partitions] = field(default_factory=dict)
+    topics: TopicSizes = field(default_factory=dict)
+    """What the members subscribe to, as it was when the group's epoch was set."""
+
+    # Known to this coordinator only, not to the log: when a member is over unless something happens before.
+    sessions: dict[str, int] = field(default_factory=dict)
+    revocations: dict[str, int] = field(default_factory=dict)
+    """Members that are to give partitions up."""
+    joins: dict[str, int] = field(default_factory=dict)
+    """Members of the classic protocol that are to join again."""
+    syncs: dict[str, int] = field(default_factory=dict)
+    """Members of the classic protocol that joined and are to fetch their assignment."""
+    topics_epoch: int | None = None
+    """Of the cluster's topics, when the group last looked."""
+
+    @property
+    def type(self) -> GroupType:
+        return GroupType.CONSUMER
+
+    @property
+    def protocol_type(self) -> str:
+        return CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def state_name(self) -> str:
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.target_epoch:
+            return "Assigning"
+        reconciled = all(member.is_reconciled_to(self.target_epoch) for member in self.members.values())
+        return "Stable" if reconciled else "Reconciling"
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def deadline_ms(self) -> int | None:
+        timers = (self.sessions, self.revocations, self.joins, self.syncs)
+        return min((deadline_ms for timer in timers for deadline_ms in timer.values()), default=None)
+
+    def renew_session(self, member_id: str, deadline_ms: int) -> None:
+        self.sessions[member_id] = deadline_ms
+
+    def draft(self) -> "ConsumerGroup":
+        return replace(
+            self,
+            members=self.members.copy(),
+            instances=self.instances.copy(),
+            target=self.target.copy(),
+            topics=self.topics.copy(),
+            sessions=self.sessions.copy(),
+            revocations=self.revocations.copy(),
+            joins=self.joins.copy(),
+            syncs=self.syncs.copy(),
+        )
+
+    # Members.
+
+    def member(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        if instance_id is not None:
+            current = self.instances.get(instance_id)
+            if current is None:
+                raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
+            if current != member_id:
+                raise FencedInstanceId(f"Instance id {instance_id} belongs to member {current}.")
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
+        return member
+
+    def held_by_others(self, member_id: str) -> Partitions:
+        held = [member.held for member in self.members.values() if member.member_id != member_id]
+        return NO_PARTITIONS.union(*held)
+
+    def classic_protocols(self) -> tuple[dict[str, int], int]:
+        """How many members of the classic protocol support each of theirs, and how many there are."""
+        supporters: dict[str, int] = {}
+        members = [member.classic for member in self.members.values() if member.classic is not None]
+        for classic in members:
+            for name in {name for name, _ in classic.protocols}:
+                supporters[name] = supporters.get(name, 0) + 1
+        return supporters, len(members)
+
+    # Checks.
+
+    def check_commit(self, member_id: str, instance_id: str | None, generation: int, version: int) -> None:
+        if generation < 0 and not self.members:
+            return
+        member = self.member(member_id, None)
+        if member.classic is None and version < OFFSET_COMMIT_VERSION_WITH_EPOCHS:
+            raise UnsupportedVersion("Members of consumer groups commit with version 9 or above.")
+        _check_epoch(member, generation)
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is None and member_epoch < 0:
+            return
+        _check_epoch(self.member(member_id or "", None), member_epoch)
+
+    def check_offset_deletion(self) -> None:
+        """Which topics are in use is looked at one by one."""
+
+    def check_deletion(self) -> None:
+        if self.members:
+            raise NonEmptyGroup()
+
+    # Offsets.
+
+    def is_subscribed(self, topic: str) -> bool:
+        return any(
+            topic in member.topics or (member.regex is not None and self.matches(member.regex, topic))
+            for member in self.members.values()
+        )
+
+    def retained_since_ms(self, committed: CommittedOffset) -> int | None:
+        return committed.commit_ms
+
+    # Records.
+
+    def apply(self, record: GroupRecord) -> None:
+        """Records of compacted logs come in an order of their own: each is taken for itself."""
+        value = record.value
+        match record.key:
+            case ConsumerGroupMetadataKey():
+                assert isinstance(value, ConsumerGroupMetadataValue)
+                self.epoch = value.epoch
+            case ConsumerGroupPartitionMetadataKey():
+                assert value is None or isinstance(value, ConsumerGroupPartitionMetadataValue)
+                topics = [] if value is None else value.topics
+                self.topics = {each.topic_name: (each.topic_id, each.num_partitions) for each in topics}
+            case ConsumerGroupTargetAssignmentMetadataKey():
+                assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
+                self.target_epoch = NO_EPOCH if value is None else value.assignment_epoch
+            case ConsumerGroupTargetAssignmentMemberKey(member_id=member_id):
+                assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMemberValue)
+                if value is None:
+                    self.target.pop(member_id, None)
+                else:
+                    self.target[member_id] = partitions_of((t.topic_id, t.partitions) for t in value.topic_partitions)
+            case ConsumerGroupMemberMetadataKey(member_id=member_id):
+                assert value is None or isinstance(value, ConsumerGroupMemberMetadataValue)
+                self._apply_member(member_id, value)
+            case ConsumerGroupCurrentMemberAssignmentKey(member_id=member_id):
+                assert value is None or isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
+                self._apply_current(member_id, value)
+
+    def _apply_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
+        known = self.members.get(member_id)
+        if value is None:
+            self.members.pop(member_id, None)
+            if (
+                known is not None
+                and known.instance_id is not None
+                and self.instances.get(known.instance_id) == member_id
+            ):
+                del self.instances[known.instance_id]
+            for timer in (self.sessions, self.revocations, self.joins, self.syncs):
+                timer.pop(member_id, None)
+            return
+        classic = value.classic_member_metadata
+        self.members[member_id] = replace(
+            known or ConsumerMember(member_id),
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            topics=frozenset(value.subscribed_topic_names),
+            regex=value.subscribed_topic_regex or None,
+            assignor=value.server_assignor,
+            classic=None if classic is None else _classic_side(classic),
+        )
+        if value.instance_id is not None:
+            self.instances[value.instance_id] = member_id
+
+    def _apply_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+        known = self.members.get(member_id)
+        if value is None:
+            if known is not None:
+                gone = replace(known, epoch=-1, previous_epoch=-1, assigned=NO_PARTITIONS, revoking=NO_PARTITIONS)
+                self.members[member_id] = gone
+            return
+        self.members[member_id] = replace(
+            known or ConsumerMember(member_id),
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=MemberState(value.state),
+            assigned=partitions_of((each.topic_id, each.partitions) for each in value.assigned_partitions),
+            revoking=partitions_of((each.topic_id, each.partitions) for each in value.partitions_pending_revocation),
+        )
+
+    def tombstones(self) -> list[GroupRecord]:
+        group_id, members = self.group_id, self.members
+        return [
+            *(GroupRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id, each), None) for each in members),
+            *(GroupRecord(ConsumerGroupTargetAssignmentMemberKey(group_id, each), None) for each in members),
+            GroupRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id), None),
+            *(GroupRecord(ConsumerGroupMemberMetadataKey(group_id, each), None) for each in members),
+            GroupRecord(ConsumerGroupPartitionMetadataKey(group_id), None),
+            GroupRecord(ConsumerGroupMetadataKey(group_id), None),
+        ]
+
+
+def _check_epoch(member: ConsumerMember, epoch: int) -> None:
+    if epoch == member.epoch:
+        return
+    message = f"Member {member.member_id} is in epoch {member.epoch}, not {epoch}."
+    raise StaleMemberEpoch(message) if member.classic is None else IllegalGeneration(message)
+
+
+def _classic_side(value: ClassicMemberMetadata) -> ClassicSide:
+    protocols = tuple((each.name, bytes(each.metadata)) for each in value.supported_protocols)
+    return ClassicSide(value.session_timeout_ms, protocols)
+
+
+# Records of a group.
+
+
+def epoch_record(group_id: str, epoch: int) -> GroupRecord:
+    return GroupRecord(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch))
+
+
+def topics_record(group_id: str, topics: TopicSizes) -> GroupRecord:
+    value = ConsumerGroupPartitionMetadataValue(
+        [TopicMetadata(topic_id, name, count) for name, (topic_id, count) in sorted(topics.items())]
+    )
+    return GroupRecord(ConsumerGroupPartitionMetadataKey(group_id), value)
+
+
+def target_epoch_record(group_id: str, epoch: int) -> GroupRecord:
+    return GroupRecord(
+        ConsumerGroupTargetAssignmentMetadataKey(group_id), ConsumerGroupTargetAssignmentMetadataValue(epoch)
+    )
+
+
+def target_record(group_id: str, member_id: str, target: Partitions) -> GroupRecord:
+    value = ConsumerGroupTargetAssignmentMemberValue([TopicPartition(*each) for each in by_topic(target)])
+    return GroupRecord(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), value)
+
+
+def member_record(group_id: str, member: ConsumerMember) -> GroupRecord:
+    classic = member.classic
+    value = ConsumerGroupMemberMetadataValue(
+        member.instance_id,
+        member.rack_id,
+        member.client_id,
+        member.client_host,
+        sorted(member.topics),
+        member.regex,
+        member.rebalance_timeout_ms,
+        member.assignor,
+        None
+        if classic is None
+        else ClassicMemberMetadata(classic.session_timeout_ms, [ClassicProtocol(*each) for each in classic.protocols]),
+    )
+    return GroupRecord(ConsumerGroupMemberMetadataKey(group_id, member.member_id), value)
+
+
+def current_record(group_id: str, member: ConsumerMember) -> GroupRecord:
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member.epoch,
+        member.previous_epoch,
+        member.state.value,
+        [TopicPartitions(*each) for each in by_topic(member.assigned)],
+        [TopicPartitions(*each) for each in by_topic(member.revoking)],
+    )
+    return GroupRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), value)
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[GroupRecord]:
+    return [
+        GroupRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None),
+        GroupRecord(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None),
+        GroupRecord(ConsumerGroupMemberMetadataKey(group_id, member_id), None),
+    ]
