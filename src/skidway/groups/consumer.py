@@ -284,8 +284,8 @@ def _check_first(call: ConsumerHeartbeat) -> None:
         raise InvalidRequest("RebalanceTimeoutMs must be provided in first request.")
     if call.owned is None or call.owned:
         raise InvalidRequest("TopicPartitions must be empty when (re-)joining.")
-    if not call.topics and not call.regex:
-        raise InvalidRequest("Either SubscribedTopicNames or SubscribedTopicRegex must be set when (re-)joining.")
+    if call.topics is None and call.regex is None:
+        raise InvalidRequest("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
 
 
 def _as_said(member: ConsumerMember, call: ConsumerHeartbeat) -> ConsumerMember:

@@ -149,6 +149,19 @@ def test_a_member_whose_first_answer_was_lost_joins_again(world: World) -> None:
     assert anna.beat() == "1 t-0 t-1 t-2 t-3"
 
 
+def test_a_member_may_come_without_wanting_anything_yet(world: World) -> None:
+    anna = Client(world, "anna", "t")
+    assert anna.beat(topics=[]) == "1 "
+    assert anna.beat(topics=["u"]) == "2 u-0 u-1"
+
+
+def test_a_static_member_whose_first_answer_was_lost_is_still_itself(world: World) -> None:
+    anna = Client(world, "anna", "t", instance_id="i")
+    anna.beat()
+    anna.epoch = 0
+    assert anna.beat() == "1 t-0 t-1 t-2 t-3"
+
+
 def test_a_static_member_comes_back_to_its_place_under_another_id(world: World) -> None:
     anna, bert = settled(world, instance_id="i")
     again = Client(world, "carl", "t", instance_id="i")
@@ -237,7 +250,6 @@ def test_a_group_that_is_full_takes_nobody_new() -> None:
         {"rack_id": ""},
         {"rebalance_timeout_ms": -1},
         {"topics": None},
-        {"topics": []},
         {"owned": None},
         {"owned": [(topic_id("t"), [0])]},
         {"member_epoch": -3},
