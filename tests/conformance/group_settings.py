@@ -5,7 +5,12 @@ Apache Kafka is given the same by `python -m bench.kafka serve key=value …`.
 
 from typing import Any
 
-GROUPS = {"initial_rebalance_delay_ms": 0, "session_timeout_ms_min": 1_000}
+GROUPS = {
+    "initial_rebalance_delay_ms": 0,
+    "session_timeout_ms_min": 1_000,
+    "consumer_session_timeout_ms": 3_000,
+    "consumer_heartbeat_interval_ms": 300,
+}
 
 
 def group_settings() -> dict[str, Any]:

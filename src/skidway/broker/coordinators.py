@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from skidway.broker.partition import Journal, Partition
 from skidway.errors import CoordinatorNotAvailable, NotCoordinator, ProtocolError, StorageError
+from skidway.groups.consumer import Consumer
 from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.operations import MetadataChanged, Tick
 from skidway.groups.partition import partition_of
@@ -170,7 +171,9 @@ class Coordinators:
         node = self._node
         try:
             host: Replicated[GroupCoordinator, GroupRecord] = Replicated(
-                lambda: GroupCoordinator(self._settings, TopicsView(node, node.image), node.random, node.clock),
+                lambda: GroupCoordinator(
+                    self._settings, TopicsView(node, node.image), node.random, node.clock, Consumer
+                ),
                 GroupStore(Journal(partition), node.clock, partition.leader.epoch),
             )
         except StorageError as error:

@@ -6,6 +6,8 @@ from skidway.broker.call import Handle, Route
 from skidway.broker.handlers import (
     alter_configs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -71,6 +73,8 @@ HANDLERS: dict[int, Handle] = {
     47: offset_delete.handle,
     60: describe_cluster.handle,
     61: describe_producers.handle,
+    68: consumer_group_heartbeat.handle,
+    69: consumer_group_describe.handle,
     74: list_config_resources.handle,
     75: describe_topic_partitions.handle,
 }

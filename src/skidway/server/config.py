@@ -93,6 +93,9 @@ GROUP_NAMES = (
     "retention_check_ms",
     "offset_metadata_bytes_max",
     "offsets_partitions",
+    "consumer_session_timeout_ms",
+    "consumer_heartbeat_interval_ms",
+    "consumer_size_max",
 )
 POSITIVE = (
     "default_partitions",

@@ -1,0 +1,80 @@
+"""ConsumerGroupDescribe (key 69), v0–v1: groups of the new protocol, what each member has and is to have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.broker.authorized import GROUP_OPERATIONS, NOT_ASKED
+from skidway.errors import ProtocolError
+from skidway.groups.consumer_operations import ConsumerDescribe, DescribedConsumer, DescribedConsumerGroup
+from skidway.wire.schema.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+
+if TYPE_CHECKING:
+    from skidway.broker.call import Call
+    from skidway.broker.node import Node
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+
+def handle(node: Node, call: Call, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse | None:
+    names = list(dict.fromkeys(request.group_ids))
+    response = ConsumerGroupDescribeResponse(groups=[DescribedGroup(group_id=name) for name in names])
+    missing = len(names)
+    if not missing:
+        return response
+    allowed = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+
+    def take(entry: DescribedGroup, reply: DescribedConsumerGroup | ProtocolError) -> None:
+        nonlocal missing
+        entry.authorized_operations = allowed
+        if isinstance(reply, ProtocolError):
+            entry.error_code, entry.error_message = reply.code, reply.message
+        else:
+            _fill(entry, reply)
+        missing -= 1
+        if missing == 0:
+            call.reply(response)
+
+    for entry in response.groups:
+        node.groups.submit(
+            entry.group_id,
+            ConsumerDescribe(entry.group_id),
+            call.now_ms,
+            lambda reply, entry=entry: take(entry, reply),  # type: ignore[misc]
+        )
+    return None
+
+
+def _fill(entry: DescribedGroup, reply: DescribedConsumerGroup) -> None:
+    entry.group_state = reply.state
+    entry.group_epoch = reply.group_epoch
+    entry.assignment_epoch = reply.assignment_epoch
+    entry.assignor_name = reply.assignor
+    entry.members = [_member(member) for member in reply.members]
+
+
+def _member(member: DescribedConsumer) -> Member:
+    return Member(
+        member.member_id,
+        member.instance_id,
+        member.rack_id,
+        member.member_epoch,
+        member.client_id,
+        member.client_host,
+        member.topics,
+        member.regex,
+        _assignment(member.assignment),
+        _assignment(member.target_assignment),
+        CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
+    )
+
+
+def _assignment(topics: list[tuple[bytes, str, list[int]]]) -> Assignment:
+    return Assignment([TopicPartitions(topic_id, name, partitions) for topic_id, name, partitions in topics])

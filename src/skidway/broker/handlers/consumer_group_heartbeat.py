@@ -1,0 +1,57 @@
+"""ConsumerGroupHeartbeat (key 68), v0–v1: everything a member of the new protocol says and is told (KIP-848)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.errors import ProtocolError
+from skidway.groups.consumer_operations import ConsumerHeartbeat, ConsumerHeartbeatReply
+from skidway.wire.schema.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+if TYPE_CHECKING:
+    from skidway.broker.call import Call
+    from skidway.broker.node import Node
+
+
+def handle(node: Node, call: Call, request: ConsumerGroupHeartbeatRequest) -> None:
+    owned = None
+    if request.topic_partitions is not None:
+        owned = [(topic.topic_id, topic.partitions) for topic in request.topic_partitions]
+    operation = ConsumerHeartbeat(
+        request.group_id,
+        request.member_id,
+        request.member_epoch,
+        request.instance_id,
+        request.rack_id,
+        request.rebalance_timeout_ms,
+        call.client_id or "",
+        call.client_host,
+        request.subscribed_topic_names,
+        request.subscribed_topic_regex,
+        request.server_assignor,
+        owned,
+        call.version,
+    )
+
+    def answer(reply: ConsumerHeartbeatReply | ProtocolError) -> None:
+        call.reply(_response(reply))
+
+    node.groups.submit(request.group_id, operation, call.now_ms, answer)
+
+
+def _response(reply: ConsumerHeartbeatReply | ProtocolError) -> ConsumerGroupHeartbeatResponse:
+    if isinstance(reply, ProtocolError):
+        return ConsumerGroupHeartbeatResponse(error_code=reply.code, error_message=reply.message)
+    response = ConsumerGroupHeartbeatResponse(
+        member_id=reply.member_id,
+        member_epoch=reply.member_epoch,
+        heartbeat_interval_ms=reply.heartbeat_interval_ms,
+    )
+    if reply.assignment is not None:
+        response.assignment = Assignment([TopicPartitions(topic, partitions) for topic, partitions in reply.assignment])
+    return response
