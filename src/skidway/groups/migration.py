@@ -108,7 +108,20 @@ def can_upgrade(group: ClassicGroup, context: Context) -> bool:
     settings = context.settings
     if settings.consumer_migration_policy not in ("upgrade", "bidirectional"):
         return False
-    return group.protocol_type == CONSUMER_PROTOCOL_TYPE and len(group.members) <= settings.consumer_size_max
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE or len(group.members) > settings.consumer_size_max:
+        return False
+    # What an assignor told its members beside their partitions would be lost.
+    return not any(_assigned_data(member.assignment) for member in group.members.values())
+
+
+def _assigned_data(data: Buffer) -> Buffer | None:
+    if not len(data):
+        return None
+    try:
+        message, _ = codec(ConsumerProtocolAssignment).decoder(_embedded_version(data))(data, 2)
+    except InvalidRequest:
+        return None  # the upgrade itself finds out
+    return message.user_data
 
 
 def upgrade(classic: ClassicGroup, change: Change) -> None:
