@@ -66,7 +66,7 @@ def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes, bytes | None]
 
 
 def eventually_compacted(broker: Broker, topic: str, records_max: int) -> list[tuple[int, bytes, bytes | None]]:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         found = read_all(broker, topic)
         if len(found) <= records_max:

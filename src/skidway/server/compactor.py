@@ -17,7 +17,7 @@ from skidway.errors import StorageError
 from skidway.log.compaction import CompactionResult, CompactionTask, compact
 from skidway.server.disk import RealDisk
 
-NICENESS = 10
+NICENESS = 5
 ERROR_BYTES_MAX = 2_000
 
 
