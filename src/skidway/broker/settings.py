@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from skidway.groups.settings import GroupSettings
+from skidway.groups.settings import MINUTE_MS, GroupSettings
 from skidway.limits import Limits
 from skidway.metadata import topic_configs
 
@@ -32,6 +32,22 @@ class NodeSettings:
         """Raises InvalidConfig for a topic default that is unknown or not obeyed."""
         topic_configs.validate(self.topic_defaults)
 
+    def _group_configs(self) -> dict[str, str]:
+        groups = self.groups
+        return {
+            "group.consumer.heartbeat.interval.ms": str(groups.consumer_heartbeat_interval_ms),
+            "group.consumer.max.size": str(groups.consumer_size_max),
+            "group.consumer.session.timeout.ms": str(groups.consumer_session_timeout_ms),
+            "group.initial.rebalance.delay.ms": str(groups.initial_rebalance_delay_ms),
+            "group.max.session.timeout.ms": str(groups.session_timeout_ms_max),
+            "group.max.size": str(groups.size_max),
+            "group.min.session.timeout.ms": str(groups.session_timeout_ms_min),
+            "offset.metadata.max.bytes": str(groups.offset_metadata_bytes_max),
+            "offsets.retention.check.interval.ms": str(groups.retention_check_ms),
+            "offsets.retention.minutes": str(groups.retention_ms // MINUTE_MS),
+            "offsets.topic.num.partitions": str(groups.offsets_partitions),
+        }
+
     def static_configs(self, limits: Limits) -> dict[str, str]:
         """The same under the names Kafka's tools know them by."""
         address = f"PLAINTEXT://{self.host}:{self.port}"
@@ -48,6 +64,7 @@ class NodeSettings:
             "default.replication.factor": str(self.default_replication_factor),
             "fetch.max.bytes": str(limits.fetch_bytes_max),
             "listeners": address,
+            **self._group_configs(),
             "log.cleaner.backoff.ms": str(self.compaction_check_ms),
             "log.cleaner.dedupe.buffer.size": str(limits.compaction_bytes_max),
             "log.dir": self.data_dir,

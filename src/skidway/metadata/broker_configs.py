@@ -39,6 +39,13 @@ _STATIC = (
     ConfigKey(
         "fetch.max.bytes", _I, str(DEFAULT_LIMITS.fetch_bytes_max), "The largest fetch response.", at_least(1024)
     ),
+    ConfigKey("group.consumer.heartbeat.interval.ms", _I, "5000", "How often members of the new protocol report."),
+    ConfigKey("group.consumer.max.size", _I, "2147483647", "Members of one group of the new protocol."),
+    ConfigKey("group.consumer.session.timeout.ms", _I, "45000", "Silence after which such a member is out."),
+    ConfigKey("group.initial.rebalance.delay.ms", _I, "3000", "How long an empty group waits for more members."),
+    ConfigKey("group.max.session.timeout.ms", _I, "1800000", "The longest session a member may ask for."),
+    ConfigKey("group.max.size", _I, "2147483647", "Members of one classic group."),
+    ConfigKey("group.min.session.timeout.ms", _I, "6000", "The shortest session a member may ask for."),
     ConfigKey("listeners", _S, "", "The addresses this broker listens on."),
     ConfigKey("log.cleaner.backoff.ms", _L, "15000", "How often logs are looked at for compaction.", at_least(0)),
     ConfigKey(
@@ -62,6 +69,10 @@ _STATIC = (
     ),
     ConfigKey("node.id", _I, "-1", "The number of this node in its cluster.", at_least(-1)),
     ConfigKey("num.partitions", _I, "1", "Partitions of a topic that asks for no number.", at_least(1)),
+    ConfigKey("offset.metadata.max.bytes", _I, "4096", "The longest text that may be committed with an offset."),
+    ConfigKey("offsets.retention.check.interval.ms", _L, "600000", "How often offsets are looked at for their age."),
+    ConfigKey("offsets.retention.minutes", _I, "10080", "How long the offsets of an empty group are kept."),
+    ConfigKey("offsets.topic.num.partitions", _I, "50", "Partitions of the topic that groups are kept in."),
     ConfigKey("process.roles", ConfigType.LIST, "broker,controller", "What this process does in its cluster."),
     ConfigKey(
         "producer.id.expiration.ms",
