@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: help setup run check test chaos interop bench bench-kafka clean
 
 help:
-	@grep -E '^## ' $(MAKEFILE_LIST) | sed 's/## /  /'
+	@grep -hE '^## ' $(MAKEFILE_LIST) | sed 's/## /  /'
 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -289,6 +289,21 @@ def _show(value: Value) -> str:
     return f"{value!r}" if isinstance(value, str | int | float) else f"a {type(value).__name__}"
 
 
+def _check_topic_defaults(settings: Settings, origins: dict[str, str]) -> None:
+    if not settings.topic_defaults:
+        return
+    from skidway.errors import InvalidConfig
+    from skidway.metadata import topic_configs  # only where it is needed: it is most of what there is to load
+
+    for name, value in settings.topic_defaults.items():
+        origin = origins[f"topic_defaults.{name}"]
+        _require_known(name, tuple(topic_configs.TOPIC_KEYS), "topic_defaults.", origin)
+        try:
+            topic_configs.validate({name: value})
+        except InvalidConfig as error:
+            raise ConfigError(f"topic_defaults.{name} in {origin}: {error}") from None
+
+
 def _check(settings: Settings, origins: dict[str, str]) -> None:
     for name in ("listen", "advertise"):
         text = getattr(settings, name)
@@ -298,6 +313,7 @@ def _check(settings: Settings, origins: dict[str, str]) -> None:
             parse_address(text)
         except ValueError as error:
             raise ConfigError(f"{name} in {origins.get(name, 'the defaults')}: {error}") from None
+    _check_topic_defaults(settings, origins)
     for name in POSITIVE:
         if getattr(settings, name) <= 0:
             raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {getattr(settings, name)}")

@@ -35,9 +35,7 @@ def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
 
 
 def test_tables(tmp_path: Path) -> None:
-    text = (
-        '[limits]\nconnections_max = 50\n[topic_defaults]\n"retention.ms" = 5\nsegment.bytes = 7\npreallocate = false'
-    )
+    text = '[limits]\nconnections_max = 50\n[topic_defaults]\n"retention.ms" = 5\nsegment.bytes = 7000\npreallocate = false'
     environment = {"SKIDWAY_LIMITS__CONNECTION_IDLE_MS": "99", "SKIDWAY_TOPIC_DEFAULTS__MAX_MESSAGE_BYTES": "11"}
     settings = load_settings(written(tmp_path, text), environment)
     assert settings.limits.connections_max == 50
@@ -45,7 +43,7 @@ def test_tables(tmp_path: Path) -> None:
     assert settings.limits.connection_idle_ms == 99
     assert settings.topic_defaults == {
         "retention.ms": "5",
-        "segment.bytes": "7",
+        "segment.bytes": "7000",
         "preallocate": "false",
         "max.message.bytes": "11",
     }
@@ -132,3 +130,10 @@ def test_what_clients_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings(listen="[::]:9092").advertised_address(9092) == Address("here", 9092)
     assert Settings(advertise="example.org:0").advertised_address(7) == Address("example.org", 7)
     assert Settings(advertise="example.org:80").advertised_address(7) == Address("example.org", 80)
+
+
+def test_a_wrong_topic_default_is_told_with_its_place() -> None:
+    with pytest.raises(ConfigError, match=r"unknown setting topic_defaults\.retentio\.ms.*did you mean.*retention\.ms"):
+        load_settings(assignments={"topic_defaults.retentio.ms": "5"})
+    with pytest.raises(ConfigError, match=r"topic_defaults\.flush in .*must be one of sync, os"):
+        load_settings(environment={"SKIDWAY_TOPIC_DEFAULTS__FLUSH": "never"})
