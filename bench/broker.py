@@ -30,6 +30,8 @@ class Skidway(Subject):
         command = shlex.split(COMMAND) or [sys.executable, "-m", "skidway.server"]
         self.bootstrap = f"127.0.0.1:{free_port()}"
         command += ["--listen", self.bootstrap, "--data-dir", str(folder / "data")]
+        # As Kafka is started: the wait for more members of a new group would hide what a rebalance takes.
+        command += ["--set", "groups.initial_rebalance_delay_ms=0"]
         with (folder / "output.log").open("wb") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
 

@@ -8,7 +8,7 @@ import argparse
 import resource
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from skidway.limits import MIB
 from skidway.log.compaction import CompactionResult
@@ -22,6 +22,15 @@ from skidway.server.disk import RealDisk
 NOW = 1_700_000_000_000
 BATCH_RECORDS = 500
 SETTINGS = LogSettings(compact=True, cleanup_delete=False, min_cleanable_dirty_ratio=0.0, segment_bytes=256 * MIB)
+
+
+@dataclass(slots=True)
+class Measured:
+    size: int  # bytes before
+    left: int  # bytes after
+    elapsed_s: float
+    resident_mib: float
+    result: CompactionResult
 
 
 def fill(log: Log, keys: int, repeated: int, value_bytes: int, codec: int = 0) -> int:
@@ -56,6 +65,25 @@ def compact(log: Log, root: str) -> tuple[CompactionResult, float]:
     return ticket.result, elapsed_s
 
 
+def measured(
+    keys: int, repeated: int, value_bytes: int = 100, codec: int = 0, directory: str | None = None
+) -> Measured:
+    """Fill a log, compact it once, and throw it away."""
+    with tempfile.TemporaryDirectory(dir=directory) as root:
+        disk = RealDisk(root)
+        try:
+            disk.make_directory("bench-0")
+            log = Log.open(
+                disk, "bench-0", replace(SETTINGS), clean=True, recovery_point=0, start_offset=None, now_ms=NOW
+            )
+            size = fill(log, keys, repeated, value_bytes, codec)
+            result, elapsed_s = compact(log, root)
+            resident = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+            return Measured(size, log.size(), elapsed_s, resident, result)
+        finally:
+            disk.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, default=1_000_000)
@@ -65,18 +93,13 @@ def main() -> None:
     parser.add_argument("--directory", default=None)
     options = parser.parse_args()
     repeated = options.keys // 2 if options.repeated is None else options.repeated
-    with tempfile.TemporaryDirectory(dir=options.directory) as root:
-        disk = RealDisk(root)
-        disk.make_directory("bench-0")
-        log = Log.open(disk, "bench-0", replace(SETTINGS), clean=True, recovery_point=0, start_offset=None, now_ms=NOW)
-        size = fill(log, options.keys, repeated, options.value_bytes, options.codec)
-        result, elapsed_s = compact(log, root)
-        resident = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        records = result.records_kept + result.records_dropped
-        print(f"{size / 1e6:,.0f} MB, {records:,} records, {result.keys:,} keys: {elapsed_s:.1f} s")
-        print(f"{size / 1e6 / elapsed_s:.1f} MB/s, {records / elapsed_s:,.0f} records/s, {resident:,.0f} MiB resident")
-        print(f"{result.records_dropped:,} records dropped, {log.size() / 1e6:,.0f} MB left")
-        disk.close()
+    found = measured(options.keys, repeated, options.value_bytes, options.codec, options.directory)
+    result, size, elapsed_s = found.result, found.size, found.elapsed_s
+    records = result.records_kept + result.records_dropped
+    print(f"{size / 1e6:,.0f} MB, {records:,} records, {result.keys:,} keys: {elapsed_s:.1f} s")
+    rates = f"{size / 1e6 / elapsed_s:.1f} MB/s, {records / elapsed_s:,.0f} records/s"
+    print(f"{rates}, {found.resident_mib:,.0f} MiB resident")
+    print(f"{result.records_dropped:,} records dropped, {found.left / 1e6:,.0f} MB left")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def throughput_rows(outcome: Outcome) -> Rows:
     """One row per load: Skidway, Kafka, their ratio, the machine's limit."""
     rows: Rows = []
     for load in workloads():
-        if load.key.startswith("lat"):
+        if load.key.startswith("lat") or load.figure:
             continue
         row = [load.title]
         ours, theirs = outcome.get("skidway", load.key, "mb"), outcome.get("kafka", load.key, "mb")
@@ -103,6 +103,15 @@ def latency_rows(outcome: Outcome) -> Rows:
     return rows
 
 
+def group_rows(outcome: Outcome) -> Rows:
+    rows: Rows = []
+    for load in workloads():
+        if load.figure:
+            ours, theirs = (outcome.get(subject, load.key, load.figure) for subject in ("skidway", "kafka"))
+            rows.append([load.title, number(ours), number(theirs), ratio(ours, theirs)])
+    return rows
+
+
 def footprint_rows(outcome: Outcome) -> Rows:
     return [
         [title, *(number(outcome.get(subject, load, figure)) for subject in ("skidway", "kafka"))]
@@ -140,6 +149,7 @@ def tables(outcome: Outcome) -> list[tuple[str, list[str], Rows]]:
             ["load", "subject", "p50", "p99", "p99.9", "generator late p99"],
             latency_rows(outcome),
         ),
+        ("Groups", ["load", "Skidway", "Kafka", "ratio"], group_rows(outcome)),
         ("Footprint", ["", "Skidway", "Kafka"], footprint_rows(outcome)),
     ]
 

@@ -3,7 +3,8 @@
 Figures are named once here and mean the same everywhere: `msgs` messages per second, `mb` megabytes (10^6) of record
 batches per second (of message values through librdkafka), `requests` per second, `cpu_gb` broker CPU seconds per
 gigabyte, `cpu_m` broker CPU seconds per million messages, `cores` the broker used, `client` cores the generator used,
-`p50` `p99` `p999` milliseconds, `lag` the generator's own lateness at p99 in milliseconds.
+`p50` `p99` `p999` milliseconds, `ms` milliseconds of one rebalance, `lag` the generator's own lateness at p99 in
+milliseconds.
 """
 
 import os
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from bench import rdkafka
+from bench import groups, rdkafka
 from bench.frames import (
     Batch,
     BenchError,
@@ -32,6 +33,7 @@ Figures = dict[str, float]
 CONNECTIONS = 8
 LATENCY_CONNECTIONS = 4
 LATENCY_RATE = 5_000
+COMPACTED_KEYS = 200_000
 READ_TOPIC = "bench-read"
 READ_BYTES = 1_000_000_000
 KB, MB = 1024, 1024 * 1024
@@ -47,6 +49,7 @@ class Workload:
     seconds: float = 1.0
     kafka: bool = True  # whether the same load makes sense against Apache Kafka
     writes: bool = True  # a lot, that is: at the speed the broker takes it
+    figure: str = ""  # of the loads in the table of groups: the one figure that is told
 
 
 class _Meter:
@@ -204,6 +207,21 @@ def resident_after_a_gigabyte(subject: Subject) -> float:
     return resident_mb(subject.pid)
 
 
+def group_workloads() -> list[Workload]:
+    """The coordinator's loads and compaction; the rebalances and the compaction take as long as they take."""
+    commits = f"commits of one partition, {groups.COMMIT_GROUPS} groups, pipelined: requests/s"
+    found = [Workload("commits", commits, groups.commits(READ_TOPIC), writes=False, figure="requests")]
+    for count in (12, 100, 500):
+        title = f"rebalance of {count} members, last join to last assignment: ms"
+        load = groups.rebalance(count, READ_TOPIC)
+        found.append(Workload(f"rebal{count}", title, load, seconds=0, writes=False, figure="ms"))
+    # When Kafka's cleaner begins and ends cannot be seen from outside closely enough to time it.
+    title = f"compaction, {COMPACTED_KEYS:,} keys, half of them twice: MB/s"
+    load = groups.compaction(COMPACTED_KEYS)
+    found.append(Workload("compact", title, load, seconds=0, kafka=False, writes=False, figure="mb"))
+    return found
+
+
 def workloads() -> list[Workload]:
     small, large = 16 * KB, 128 * KB
     hundred_small, hundred_large = batch(100, bytes_max=small), batch(100, bytes_max=large)
@@ -237,4 +255,5 @@ def workloads() -> list[Workload]:
         Workload("rd100", "librdkafka produce 100 B, 128 KB", rdkafka_produce(100, large), seconds=1.5),
         Workload("rd1k", "librdkafka produce 1 KB, 16 KB", rdkafka_produce(1000, small), seconds=1.5),
         Workload("rdconsume", "confluent-kafka consume 1 KB", rdkafka_consume, seconds=1.5, writes=False),
+        *group_workloads(),
     ]
