@@ -35,7 +35,9 @@ def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
 
 
 def test_tables(tmp_path: Path) -> None:
-    text = '[limits]\nconnections_max = 50\n[topic_defaults]\n"retention.ms" = 5\nsegment.bytes = 700\npreallocate = false'
+    text = (
+        '[limits]\nconnections_max = 50\n[topic_defaults]\n"retention.ms" = 5\nsegment.bytes = 700\npreallocate = false'
+    )
     environment = {"SKIDWAY_LIMITS__CONNECTION_IDLE_MS": "99", "SKIDWAY_TOPIC_DEFAULTS__MAX_MESSAGE_BYTES": "11"}
     settings = load_settings(written(tmp_path, text), environment)
     assert settings.limits.connections_max == 50
