@@ -149,7 +149,7 @@ def tables(outcome: Outcome) -> list[tuple[str, list[str], Rows]]:
             ["load", "subject", "p50", "p99", "p99.9", "generator late p99"],
             latency_rows(outcome),
         ),
-        ("Groups", ["load", "Skidway", "Kafka", "ratio"], group_rows(outcome)),
+        ("Groups (ms: less is better)", ["load", "Skidway", "Kafka", "ratio"], group_rows(outcome)),
         ("Footprint", ["", "Skidway", "Kafka"], footprint_rows(outcome)),
     ]
 
