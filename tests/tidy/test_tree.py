@@ -35,3 +35,11 @@ def test_modules_open_with_a_docstring() -> None:
         relative(path) for path in SOURCES if path.read_text() and not ast.get_docstring(ast.parse(path.read_text()))
     ]
     assert silent == []
+
+
+def test_test_modules_have_names_of_their_own() -> None:
+    """pytest imports them by name, whatever folder they are in."""
+    names = [
+        path.name for path in sorted((ROOT / "tests").rglob("*.py")) if path.name not in ("conftest.py", "__init__.py")
+    ]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
