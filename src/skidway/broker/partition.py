@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from skidway.broker.turn import Turn
 from skidway.errors import InvalidTopic, InvalidTransactionState, StorageError
-from skidway.limits import DEFAULT_LIMITS
+from skidway.limits import Limits
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.log.sync import SyncTicket
@@ -75,7 +75,7 @@ class Partition:
         return f"{self.topic}-{self.index}"
 
     def configure(self, config: TopicConfig) -> None:
-        self.rules = topic_rules(config)
+        self.rules = topic_rules(config, self.log.limits)
         self.flush_sync = config.flush == "sync"
         self.min_in_sync = config.min_insync_replicas
         self.log.settings = log_settings(config)
@@ -191,7 +191,7 @@ class Journal:
         return self._partition.log.read(offset, max_bytes, committed=committed, min_one=min_one)
 
 
-def topic_rules(config: TopicConfig) -> TopicRules:
+def topic_rules(config: TopicConfig, limits: Limits) -> TopicRules:
     levels = {
         "gzip": config.compression_gzip_level,
         "lz4": config.compression_lz4_level,
@@ -206,9 +206,8 @@ def topic_rules(config: TopicConfig) -> TopicRules:
         timestamp_before_max_ms=config.message_timestamp_before_max_ms,
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         compacted="compact" in config.cleanup_policy,
-        decompressed_bytes_max=min(
-            config.max_message_bytes * UNPACKED_RATIO_MAX, DEFAULT_LIMITS.decompressed_bytes_max
-        ),
+        decompressed_bytes_max=min(config.max_message_bytes * UNPACKED_RATIO_MAX, limits.decompressed_bytes_max),
+        batch_records_max=limits.batch_records_max,
     )
 
 

@@ -87,6 +87,7 @@ class TopicRules:
     timestamp_after_max_ms: int = 3_600_000
     compacted: bool = False
     decompressed_bytes_max: int = DEFAULT_LIMITS.decompressed_bytes_max
+    batch_records_max: int = DEFAULT_LIMITS.batch_records_max
 
     codec: Codec | None = field(init=False)
     """None: whatever the producer chose."""
@@ -96,7 +97,7 @@ class TopicRules:
 
     def __post_init__(self) -> None:
         self.codec = None if self.compression_type == "producer" else CODEC_NAMES[self.compression_type]
-        self.records_max = min(self.decompressed_bytes_max // RECORD_BYTES_MIN, DEFAULT_LIMITS.batch_records_max)
+        self.records_max = min(self.decompressed_bytes_max // RECORD_BYTES_MIN, self.batch_records_max)
         self.header_suffices = (
             self.codec is None
             and not self.compacted

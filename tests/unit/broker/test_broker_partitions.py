@@ -8,6 +8,7 @@ import pytest
 from broker_world import Peer, World, batch, code, part, values
 
 from skidway.broker.identity import WrongDataDirectory
+from skidway.errors import ErrorCode
 from skidway.limits import Limits
 from skidway.sim.disk import SimDisk
 
@@ -388,3 +389,13 @@ def test_a_disk_that_is_new_gets_an_identity_that_stays() -> None:
     first = World(disk)
     first.node.close(clean=True)
     assert World(disk).node.cluster_id == first.node.cluster_id
+
+
+def test_the_configured_bound_of_records_in_a_batch_is_obeyed() -> None:
+    world = World(limits=Limits(batch_records_max=2))
+    peer = world.peer()
+    peer.create("t", flush="os")
+    peer.produce("t", batch(b"1", b"2"))
+    assert code(peer.reply()) == ErrorCode.NONE
+    peer.produce("t", batch(b"1", b"2", b"3"))
+    assert code(peer.reply()) == ErrorCode.INVALID_RECORD
