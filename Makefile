@@ -37,7 +37,8 @@ check: $(STAMP)
 
 ## test         all tests that need nothing but Python
 test: bytecode
-	$(BIN)/pytest -q -n 2 --dist loadgroup tests
+	$(BIN)/pytest -q -n 2 --dist loadgroup --ignore tests/spark tests
+	$(BIN)/pytest -q tests/spark
 
 -include bench/bench.mk interop/interop.mk
 

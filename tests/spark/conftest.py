@@ -1,0 +1,47 @@
+"""One Spark session and one broker for all tests of this folder: a session takes seconds to start."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from skidway.testing import Broker
+
+SOURCES = Path(__file__).parents[2] / "src"
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+pyspark_sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[pyspark_sql.SparkSession]":
+    scratch = tmp_path_factory.mktemp("spark")
+    session = (
+        pyspark_sql.SparkSession.builder.master("local[2]")
+        .appName("skidway-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.executorEnv.PYTHONPATH", os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")]))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    with Broker(flush="os") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: Broker) -> str:
+    return broker.bootstrap
