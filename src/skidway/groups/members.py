@@ -21,6 +21,7 @@ from skidway.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from skidway.groups.bounds import GROUP_BYTES, INVITED_BYTES, MEMBER_BYTES
 from skidway.groups.offsets import CommittedOffset
 from skidway.groups.operations import GroupType, JoinGroup, SyncGroup
 from skidway.groups.records import GroupRecord
@@ -55,6 +56,11 @@ class Member:
 
     def metadata(self, protocol: str | None) -> Buffer:
         return next(metadata for name, metadata in self.protocols if name == protocol)
+
+    @property
+    def bytes(self) -> int:
+        said = sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        return MEMBER_BYTES + len(self.member_id) + len(self.instance_id or "") + said + len(self.assignment)
 
 
 @dataclass(slots=True)
@@ -93,6 +99,7 @@ class ClassicGroup:
     """How many members support each protocol."""
     topics: frozenset[str] | None = None
     """What the members subscribe to; None where that cannot be known."""
+    member_bytes: int = 0
 
     # Known to this coordinator only, not to the log.
     joins: dict[str, JoinGroup] = field(default_factory=dict)
@@ -121,6 +128,10 @@ class ClassicGroup:
     @property
     def is_empty(self) -> bool:
         return self.state == State.EMPTY
+
+    @property
+    def bytes(self) -> int:
+        return GROUP_BYTES + len(self.group_id) + self.member_bytes + len(self.invited) * INVITED_BYTES
 
     @property
     def deadline_ms(self) -> int | None:
@@ -182,6 +193,7 @@ class ClassicGroup:
         """A new member, or another state of one that is here."""
         self._discount(member.member_id)
         self.members[member.member_id] = member
+        self.member_bytes += member.bytes
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
         for name in {name for name, _ in member.protocols}:
@@ -191,6 +203,7 @@ class ClassicGroup:
         member = self.members.get(member_id)
         if member is None:
             return
+        self.member_bytes -= member.bytes
         if member.instance_id is not None:
             self.instances.pop(member.instance_id, None)
         for name in {name for name, _ in member.protocols}:

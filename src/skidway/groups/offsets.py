@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from skidway.errors import ErrorCode
+from skidway.groups.bounds import OFFSET_BYTES
 from skidway.groups.operations import CommitOffsets, FetchedOffset, FetchOffsets, OffsetToCommit
 from skidway.groups.records import GroupRecord
+from skidway.limits import INT64_MAX
 from skidway.wire.message import ZERO_UUID
 from skidway.wire.schema.group_records import OffsetCommitKey, OffsetCommitValue
 
@@ -34,6 +36,8 @@ class CommittedOffset:
 @dataclass(slots=True)
 class Offsets:
     by_group: dict[str, dict[Partition, CommittedOffset]] = field(default_factory=dict)
+    bytes: int = 0
+    """Of memory; an estimate."""
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         partition = (key.topic, key.partition)
@@ -46,17 +50,26 @@ class Offsets:
                 value.expire_timestamp,
                 value.topic_id,
             )
-            self.by_group.setdefault(key.group, {})[partition] = committed
+            offsets = self.by_group.setdefault(key.group, {})
+            self.bytes += bytes_of(committed.metadata) - _bytes_kept(offsets.get(partition))
+            offsets[partition] = committed
             return
-        offsets = self.by_group.get(key.group)
-        if offsets is None:
+        known = self.by_group.get(key.group)
+        if known is None:
             return
-        offsets.pop(partition, None)
-        if not offsets:
+        self.bytes -= _bytes_kept(known.pop(partition, None))
+        if not known:
             del self.by_group[key.group]
 
     def of(self, group_id: str) -> dict[Partition, CommittedOffset]:
         return self.by_group.get(group_id, {})
+
+    def growth(self, group_id: str, commits: Iterable[OffsetToCommit]) -> int:
+        """Bytes in addition, at most, when these are committed. Nothing for an offset that only moves on."""
+        known = self.of(group_id)
+        return sum(
+            max(0, bytes_of(each.metadata) - _bytes_kept(known.get((each.topic, each.partition)))) for each in commits
+        )
 
     def pending(self, group_id: str, partition: Partition) -> bool:
         """Whether an open transaction has committed an offset here. There are no transactions yet."""
@@ -94,6 +107,14 @@ class Offsets:
         ]
 
 
+def bytes_of(metadata: str) -> int:
+    return OFFSET_BYTES + len(metadata)
+
+
+def _bytes_kept(committed: CommittedOffset | None) -> int:
+    return 0 if committed is None else bytes_of(committed.metadata)
+
+
 def _same_topic(committed: bytes, current: bytes | None) -> bool:
     return committed in (ZERO_UUID, current) or current is None
 
@@ -101,15 +122,18 @@ def _same_topic(committed: bytes, current: bytes | None) -> bool:
 def commit_records(
     operation: CommitOffsets, metadata_bytes_max: int, wall_ms: int, topic_id: TopicId
 ) -> tuple[list[GroupRecord], list[ErrorCode]]:
-    expire_ms = -1 if operation.retention_ms == -1 else wall_ms + operation.retention_ms
-    records, codes = [], []
+    expire_ms = -1 if operation.retention_ms == -1 else min(wall_ms + operation.retention_ms, INT64_MAX)
+    records: dict[Partition, GroupRecord] = {}
+    codes = []
     for each in operation.offsets:
         if len(each.metadata) > metadata_bytes_max:
             codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
         codes.append(ErrorCode.NONE)
-        records.append(_commit_record(operation.group_id, each, wall_ms, expire_ms, topic_id(each.topic)))
-    return records, codes
+        # The last word on a partition counts, however often one request speaks of it.
+        record = _commit_record(operation.group_id, each, wall_ms, expire_ms, topic_id(each.topic))
+        records[each.topic, each.partition] = record
+    return list(records.values()), codes
 
 
 def _commit_record(
