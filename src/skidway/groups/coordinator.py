@@ -22,7 +22,7 @@ from skidway.groups.classic import Classic
 from skidway.groups.consumer_operations import JOINING, ConsumerHeartbeat
 from skidway.groups.kinds import Context, Group, GroupDecision, GroupIs, GroupKind, SessionRenewed, Topics, nothing
 from skidway.groups.members import ClassicGroup
-from skidway.groups.offsets import Offsets
+from skidway.groups.offsets import Doomed, Offsets
 from skidway.groups.operations import (
     CommitOffsets,
     DeleteGroup,
@@ -53,6 +53,8 @@ from skidway.wire.schema.group_records import (
 
 EXPIRED_RECORDS_PER_TICK_MAX = 1_000
 """A decision is one batch; what more has expired waits for the next tick, which is at once."""
+FORGOTTEN_RECORDS_PER_TICK_MAX = 200
+"""The same for offsets of deleted topics, of which all coordinators hear at once."""
 
 
 class GroupCoordinator:
@@ -80,11 +82,13 @@ class GroupCoordinator:
         self._wakeups = Wakeups()
         self._retention_check_ms: int | None = None
         """None until the first tick after loading, which is due at once."""
+        self._doomed: list[Doomed] = []
+        """Offsets of deleted topics that there was no time for yet."""
 
     @property
     def deadline_ms(self) -> int:
         """When the next Tick is due; it never harms earlier."""
-        if self._retention_check_ms is None:
+        if self._retention_check_ms is None or self._doomed:
             return 0
         first = self._wakeups.first_ms
         return self._retention_check_ms if first is None else min(first, self._retention_check_ms)
@@ -204,10 +208,15 @@ class GroupCoordinator:
 
     def _metadata_changed(self, operation: MetadataChanged, now_ms: int) -> GroupDecision:
         decision = nothing()
-        decision.records += self.offsets.tombstones_of_topics(operation.deleted_topics)
+        if operation.deleted_topics:
+            self._forget_some([*self._doomed, *self.offsets.of_topics(operation.deleted_topics)], decision)
         if self._consumer is not None:
             _extend(decision, self._consumer.decide_metadata_changed(now_ms))
         return decision
+
+    def _forget_some(self, doomed: list[Doomed], decision: GroupDecision) -> None:
+        decision.records += self.offsets.tombstones_of(doomed[:FORGOTTEN_RECORDS_PER_TICK_MAX])
+        decision.notes.append(_Doomed(doomed[FORGOTTEN_RECORDS_PER_TICK_MAX:]))
 
     # Time.
 
@@ -230,6 +239,8 @@ class GroupCoordinator:
             changed = set(due)
             decision.records += [record for record in expired if _group_id(record) not in changed]
             decision.notes.append(_RetentionChecked(now_ms if more else now_ms + self._settings.retention_check_ms))
+        if self._doomed:
+            self._forget_some(self._doomed, decision)
         decision.notes.append(_Ticked(due))
         return decision
 
@@ -302,6 +313,8 @@ class GroupCoordinator:
                 self._wakeups.at(group.group_id, group.deadline_ms)
             case _RetentionChecked():
                 self._retention_check_ms = note.next_ms
+            case _Doomed():
+                self._doomed = note.offsets
             case _Ticked():
                 for group_id in note.group_ids:
                     self._wakeups.forget(group_id)
@@ -331,6 +344,13 @@ class _RetentionChecked:
 
     def __init__(self, next_ms: int) -> None:
         self.next_ms = next_ms
+
+
+class _Doomed:
+    __slots__ = ("offsets",)
+
+    def __init__(self, offsets: list[Doomed]) -> None:
+        self.offsets = offsets
 
 
 class _Ticked:

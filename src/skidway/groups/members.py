@@ -35,6 +35,10 @@ REBALANCE_TIMEOUT_MS_MIN = 100
 """A client may ask for none at all; a phase that ends as it begins would keep the coordinator busy for nothing."""
 
 
+SUBSCRIBED_NAMES_MAX = 200_000
+"""Topics to be read from what the members of one group say. With more, all offsets count as in use."""
+
+
 class State(StrEnum):
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -282,10 +286,13 @@ class ClassicGroup:
         if self.protocol_name is None:
             return None
         topics: set[str] = set()
-        for member in self.members.values():
-            subscribed = _subscribed(member.metadata(self.protocol_name))
+        names_left = SUBSCRIBED_NAMES_MAX
+        # Most members say the same.
+        for metadata in {bytes(member.metadata(self.protocol_name)) for member in self.members.values()}:
+            subscribed = _subscribed(metadata, names_left)
             if subscribed is None:
                 return None
+            names_left -= len(subscribed)
             topics.update(subscribed)
         return frozenset(topics)
 
@@ -345,10 +352,10 @@ class ClassicGroup:
         return group
 
 
-def _subscribed(metadata: Buffer) -> list[str] | None:
-    """Every version of the subscription begins as version 0 does; None when it is not one."""
+def _subscribed(metadata: Buffer, names_max: int) -> list[str] | None:
+    """Every version of the subscription begins as version 0 does; None when it is not one, or too long to read."""
     try:
-        subscription, _ = codec(ConsumerProtocolSubscription).decoder(0)(metadata, 2)
+        subscription, _ = codec(ConsumerProtocolSubscription).decoder(0)(metadata, 2, names_max)
     except InvalidRequest:
         return None
     topics: list[str] = subscription.topics

@@ -33,6 +33,10 @@ class CommittedOffset:
     """Zero when it was not known."""
 
 
+Doomed = tuple[str, Partition, CommittedOffset]
+"""An offset that is to be forgotten, and its group."""
+
+
 @dataclass(slots=True)
 class Offsets:
     by_group: dict[str, dict[Partition, CommittedOffset]] = field(default_factory=dict)
@@ -67,9 +71,8 @@ class Offsets:
     def growth(self, group_id: str, commits: Iterable[OffsetToCommit]) -> int:
         """Bytes in addition, at most, when these are committed. Nothing for an offset that only moves on."""
         known = self.of(group_id)
-        return sum(
-            max(0, bytes_of(each.metadata) - _bytes_kept(known.get((each.topic, each.partition)))) for each in commits
-        )
+        last = {(each.topic, each.partition): each.metadata for each in commits}
+        return sum(max(0, bytes_of(said) - _bytes_kept(known.get(partition))) for partition, said in last.items())
 
     def pending(self, group_id: str, partition: Partition) -> bool:
         """Whether an open transaction has committed an offset here. There are no transactions yet."""
@@ -97,13 +100,21 @@ class Offsets:
         gone = offsets if partitions is None else [each for each in dict.fromkeys(partitions) if each in offsets]
         return [_tombstone(group_id, partition) for partition in gone]
 
-    def tombstones_of_topics(self, topics: Iterable[str]) -> list[GroupRecord]:
+    def of_topics(self, topics: Iterable[str]) -> list[Doomed]:
         names = set(topics)
         return [
-            _tombstone(group_id, partition)
+            (group_id, partition, committed)
             for group_id, offsets in self.by_group.items()
-            for partition in offsets
+            for partition, committed in offsets.items()
             if partition[0] in names
+        ]
+
+    def tombstones_of(self, doomed: Iterable[Doomed]) -> list[GroupRecord]:
+        """For those that were not committed anew meanwhile: a topic may come back under its name."""
+        return [
+            _tombstone(group_id, partition)
+            for group_id, partition, committed in doomed
+            if self.of(group_id).get(partition) is committed
         ]
 
 
