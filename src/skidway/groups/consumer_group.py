@@ -220,7 +220,7 @@ class ConsumerGroup:
 
     def _apply_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
         known = self.members.get(member_id)
-        self.member_bytes -= _bytes_of(known)
+        self.member_bytes -= bytes_of_member(known)
         if value is None:
             self.members.pop(member_id, None)
             if (
@@ -245,7 +245,7 @@ class ConsumerGroup:
             assignor=value.server_assignor,
             classic=None if classic is None else _classic_side(classic),
         )
-        self.member_bytes += _bytes_of(self.members[member_id])
+        self.member_bytes += bytes_of_member(self.members[member_id])
         if value.instance_id is not None:
             self.instances[value.instance_id] = member_id
 
@@ -257,7 +257,7 @@ class ConsumerGroup:
                 self.members[member_id] = gone
             return
         if known is None:
-            self.member_bytes += _bytes_of(ConsumerMember(member_id))
+            self.member_bytes += bytes_of_member(ConsumerMember(member_id))
         self.members[member_id] = replace(
             known or ConsumerMember(member_id),
             epoch=value.member_epoch,
@@ -279,7 +279,7 @@ class ConsumerGroup:
         ]
 
 
-def _bytes_of(member: ConsumerMember | None) -> int:
+def bytes_of_member(member: ConsumerMember | None) -> int:
     if member is None:
         return 0
     names = (member.member_id, member.instance_id or "", member.rack_id or "", member.regex or "")

@@ -528,8 +528,10 @@ class Patterns:
         self._keep(regex, kept)
 
     def matches(self, regex: str, name: str) -> bool:
-        pattern = self._known(regex).pattern
-        return pattern is not None and pattern.matches(name)
+        kept = self._known(regex)
+        if name in kept.seen:
+            return name in kept.taken
+        return kept.pattern is not None and bool(_search(kept.pattern, [name])[0])
 
     def taken(self, regex: str, names: Iterable[str], epoch: int) -> frozenset[str]:
         """Those of the names that the pattern takes; `epoch` changes when the names do."""
