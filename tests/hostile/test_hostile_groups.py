@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from attack import MIB, Peer, create_topic, part_of, provoke, request
+from attack import MIB, Peer, create_topic, framed, part_of, provoke, request, uvarint
 from group_attack import (
     CONSUMER_HEARTBEAT,
     DELETE,
@@ -154,6 +154,19 @@ def test_a_crowd_that_joins_and_never_syncs(broker: Broker, peer: Peer) -> None:
         ]
         assert {each.error_code for each in each_answer(peer, SYNC, 3, lies)} == {ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID}
         disperse(peer, "crowd", crowd)
+
+
+def test_joins_that_wait_do_not_keep_their_frames(broker: Broker, peer: Peer) -> None:
+    """A small join in a frame of 25 MB: whoever waits for the others keeps what it said, not how it was sent."""
+    crowd = [Peer(broker) for _ in range(14)]
+    with good_members(broker, "14 joins waiting, 25 MB of padding each", RESIDENT_MIB_MAX):
+        for number, each in enumerate(crowd):
+            small = join_frame("padded", b"x" * 100, version=9, group_instance_id=f"instance-{number}")
+            # An unknown tagged field at the end, in place of none.
+            padding = bytes([1, 99]) + uvarint(25 * MIB) + bytes(25 * MIB)
+            each.send(framed(small[4:-1] + padding))
+            await_members(peer, "padded", number + 1)
+        disperse(peer, "padded", crowd)
 
 
 def test_ids_that_nobody_comes_back_with(broker: Broker, peer: Peer) -> None:
