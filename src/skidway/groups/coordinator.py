@@ -165,11 +165,9 @@ class GroupCoordinator:
             raise GroupIdNotFound() if operation.version >= 9 else IllegalGeneration()
         else:
             self._bounds.check_new_group(operation.group_id)
-        self._bounds.check_growth(self.offsets.growth(operation.group_id, operation.offsets))
-        wall_ms = self._clock.wall_ms()
-        records, codes = offset_records.commit_records(
-            operation, self._settings.offset_metadata_bytes_max, wall_ms, self._topics.id_of
-        )
+        commits, codes = offset_records.admitted(operation, self._settings.offset_metadata_bytes_max)
+        self._bounds.check_growth(self.offsets.growth(operation.group_id, commits))
+        records = offset_records.commit_records(operation, commits.values(), self._clock.wall_ms(), self._topics.id_of)
         notes = self._classic.renewed_by_commit(group, operation.member_id, now_ms)
         return Decision(records, codes, notes)
 

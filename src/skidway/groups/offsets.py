@@ -5,7 +5,7 @@ the group became empty; as long as a member subscribes to its topic it does not 
 made again under its name is another topic: what was committed for the first is not an offset of the second.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from skidway.errors import ErrorCode
@@ -55,24 +55,33 @@ class Offsets:
                 value.topic_id,
             )
             offsets = self.by_group.setdefault(key.group, {})
-            self.bytes += bytes_of(committed.metadata) - _bytes_kept(offsets.get(partition))
+            before = offsets.get(partition)
+            self.bytes += len(value.metadata) + (OFFSET_BYTES if before is None else -len(before.metadata))
             offsets[partition] = committed
             return
         known = self.by_group.get(key.group)
         if known is None:
             return
-        self.bytes -= _bytes_kept(known.pop(partition, None))
+        gone = known.pop(partition, None)
+        if gone is not None:
+            self.bytes -= OFFSET_BYTES + len(gone.metadata)
         if not known:
             del self.by_group[key.group]
 
     def of(self, group_id: str) -> dict[Partition, CommittedOffset]:
         return self.by_group.get(group_id, {})
 
-    def growth(self, group_id: str, commits: Iterable[OffsetToCommit]) -> int:
+    def growth(self, group_id: str, commits: Mapping[Partition, OffsetToCommit]) -> int:
         """Bytes in addition, at most, when these are committed. Nothing for an offset that only moves on."""
         known = self.of(group_id)
-        last = {(each.topic, each.partition): each.metadata for each in commits}
-        return sum(max(0, bytes_of(said) - _bytes_kept(known.get(partition))) for partition, said in last.items())
+        growth = 0
+        for partition, commit in commits.items():
+            before = known.get(partition)
+            if before is None:
+                growth += OFFSET_BYTES + len(commit.metadata)
+            elif len(commit.metadata) > len(before.metadata):
+                growth += len(commit.metadata) - len(before.metadata)
+        return growth
 
     def pending(self, group_id: str, partition: Partition) -> bool:
         """Whether an open transaction has committed an offset here. There are no transactions yet."""
@@ -118,33 +127,31 @@ class Offsets:
         ]
 
 
-def bytes_of(metadata: str) -> int:
-    return OFFSET_BYTES + len(metadata)
-
-
-def _bytes_kept(committed: CommittedOffset | None) -> int:
-    return 0 if committed is None else bytes_of(committed.metadata)
-
-
 def _same_topic(committed: bytes, current: bytes | None) -> bool:
     return committed in (ZERO_UUID, current) or current is None
 
 
-def commit_records(
-    operation: CommitOffsets, metadata_bytes_max: int, wall_ms: int, topic_id: TopicId
-) -> tuple[list[GroupRecord], list[ErrorCode]]:
-    expire_ms = -1 if operation.retention_ms == -1 else min(wall_ms + operation.retention_ms, INT64_MAX)
-    records: dict[Partition, GroupRecord] = {}
+def admitted(
+    operation: CommitOffsets, metadata_bytes_max: int
+) -> tuple[dict[Partition, OffsetToCommit], list[ErrorCode]]:
+    """What is to be committed, and a code for each offset in the request. The last word on a partition counts, however
+    often the request speaks of it."""
+    commits: dict[Partition, OffsetToCommit] = {}
     codes = []
     for each in operation.offsets:
         if len(each.metadata) > metadata_bytes_max:
             codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-            continue
-        codes.append(ErrorCode.NONE)
-        # The last word on a partition counts, however often one request speaks of it.
-        record = _commit_record(operation.group_id, each, wall_ms, expire_ms, topic_id(each.topic))
-        records[each.topic, each.partition] = record
-    return list(records.values()), codes
+        else:
+            codes.append(ErrorCode.NONE)
+            commits[each.topic, each.partition] = each
+    return commits, codes
+
+
+def commit_records(
+    operation: CommitOffsets, commits: Iterable[OffsetToCommit], wall_ms: int, topic_id: TopicId
+) -> list[GroupRecord]:
+    expire_ms = -1 if operation.retention_ms == -1 else min(wall_ms + operation.retention_ms, INT64_MAX)
+    return [_commit_record(operation.group_id, each, wall_ms, expire_ms, topic_id(each.topic)) for each in commits]
 
 
 def _commit_record(
