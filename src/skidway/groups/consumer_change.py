@@ -147,7 +147,7 @@ class Change:
 
 def reconciled(group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
     target = group.target.get(member.member_id, NO_PARTITIONS)
-    return reconcile(member, group.target_epoch, target, owned, lambda: group.held_by_others(member.member_id))
+    return reconcile(member, group.target_epoch, target, owned, lambda wanted: group.held_by_others(member, wanted))
 
 
 def preferred_assignor(group: ConsumerGroup, context: Context) -> str:

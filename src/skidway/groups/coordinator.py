@@ -259,7 +259,7 @@ class GroupCoordinator:
                 self._wakeups.at(group_id, deadline_ms)
             case GroupIs(group):
                 self.groups[group.group_id] = group
-                self._wakeups.at(group.group_id, group.deadline_ms)
+                self._wakeups.at(group.group_id, group.settle())
             case _RetentionChecked():
                 self._retention_check_ms = note.next_ms
             case _Ticked():

@@ -89,7 +89,7 @@ def reconcile(
     target_epoch: int,
     target: Partitions,
     owned: Partitions | None,
-    held_by_others: Callable[[], Partitions],
+    held_by_others: Callable[[Partitions], Partitions],
 ) -> ConsumerMember:
     """The member's next state; the same object when it cannot move."""
     match member.state:
@@ -119,14 +119,14 @@ def _advance(
     target_epoch: int,
     target: Partitions,
     owned: Partitions | None,
-    held_by_others: Callable[[], Partitions],
+    held_by_others: Callable[[Partitions], Partitions],
 ) -> ConsumerMember:
     kept = member.assigned & target
     surplus = member.assigned - kept
     if surplus and _still_owns(owned, surplus):
         return _moved(member, MemberState.UNREVOKED, epoch, kept, surplus)
     missing = target - kept
-    free = missing - held_by_others() if missing else missing
+    free = missing - held_by_others(missing) if missing else missing
     state = MemberState.STABLE if free == missing else MemberState.UNRELEASED
     return _moved(member, state, target_epoch, kept | free, NO_PARTITIONS)
 
