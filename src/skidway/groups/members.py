@@ -54,6 +54,11 @@ class Member:
     """What it could follow, the best first, each with its own metadata."""
     assignment: Buffer = b""
 
+    @property
+    def names(self) -> set[str]:
+        """Of the protocols; a client may name one twice."""
+        return {name for name, _ in self.protocols}
+
     def metadata(self, protocol: str | None) -> Buffer:
         for name, metadata in self.protocols:
             if name == protocol:
@@ -221,28 +226,30 @@ class ClassicGroup:
 
     def put(self, member: Member) -> None:
         """A new member, or another state of one that is here."""
-        self._discount(member.member_id)
+        known = self.members.get(member.member_id)
         self.members[member.member_id] = member
+        if known is not None:
+            if known.instance_id == member.instance_id and known.names == member.names:
+                return
+            self._discount(known)
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
-        for name in {name for name, _ in member.protocols}:
+        for name in member.names:
             self.supporters[name] = self.supporters.get(name, 0) + 1
 
-    def _discount(self, member_id: str) -> None:
-        member = self.members.get(member_id)
-        if member is None:
-            return
+    def _discount(self, member: Member) -> None:
         if member.instance_id is not None:
             self.instances.pop(member.instance_id, None)
-        for name in {name for name, _ in member.protocols}:
+        for name in member.names:
             self.supporters[name] -= 1
             if not self.supporters[name]:
                 del self.supporters[name]
 
     def remove(self, member_id: str) -> None:
         """Its parked calls are the caller's to answer."""
-        self._discount(member_id)
-        self.members.pop(member_id, None)
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._discount(member)
         self.sessions.pop(member_id, None)
         self.newcomers.pop(member_id, None)
         self.unsynced.pop(member_id, None)
@@ -357,19 +364,23 @@ class ClassicGroup:
             value.leader,
             value.current_state_timestamp,
         )
-        for each in value.members:
-            group.put(
-                Member(
-                    each.member_id,
-                    each.group_instance_id,
-                    each.client_id,
-                    each.client_host,
-                    each.session_timeout if each.rebalance_timeout == -1 else each.rebalance_timeout,
-                    each.session_timeout,
-                    [(value.protocol or "", bytes(each.subscription))],
-                    bytes(each.assignment),
-                )
+        group.members = {
+            each.member_id: Member(
+                each.member_id,
+                each.group_instance_id,
+                each.client_id,
+                each.client_host,
+                each.session_timeout if each.rebalance_timeout == -1 else each.rebalance_timeout,
+                each.session_timeout,
+                [(value.protocol or "", bytes(each.subscription))],
+                bytes(each.assignment),
             )
+            for each in value.members
+        }
+        group.instances = {
+            each.group_instance_id: each.member_id for each in value.members if each.group_instance_id is not None
+        }
+        group.supporters = {value.protocol or "": len(group.members)} if group.members else {}
         group.topics = group.subscribed_topics()
         return group
 

@@ -80,12 +80,17 @@ class Rebalance:
         self.prepare_or_complete()
 
     def _update(self, member_id: str, call: JoinGroup) -> None:
+        known = self.group.members[member_id]
         self.group.put(
-            replace(
-                self.group.members[member_id],
-                protocols=owned(call.protocols),
-                rebalance_timeout_ms=call.rebalance_timeout_ms,
-                session_timeout_ms=call.session_timeout_ms,
+            Member(
+                member_id,
+                known.instance_id,
+                known.client_id,
+                known.client_host,
+                call.rebalance_timeout_ms,
+                call.session_timeout_ms,
+                owned(call.protocols),
+                known.assignment,
             )
         )
 
