@@ -43,8 +43,10 @@ class ClassicSide:
     protocols: tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConsumerMember:
+    """Never changed, only replaced; not frozen, as that would make it three times as dear."""
+
     member_id: str
     instance_id: str | None = None
     rack_id: str | None = None
@@ -134,11 +136,11 @@ def _advance(
 def _moved(
     member: ConsumerMember, state: MemberState, epoch: int, assigned: Partitions, revoking: Partitions
 ) -> ConsumerMember:
-    moved = replace(member, state=state, epoch=epoch, previous_epoch=member.epoch, assigned=assigned, revoking=revoking)
-    if replace(moved, previous_epoch=member.previous_epoch) == member:
+    now = (member.state, member.epoch, member.assigned, member.revoking)
+    if now == (state, epoch, assigned, revoking):
         # Nothing has come of it; the last epoch that was answered stays known.
         return member
-    return moved
+    return replace(member, state=state, epoch=epoch, previous_epoch=member.epoch, assigned=assigned, revoking=revoking)
 
 
 def partitions_of(topics: Iterable[tuple[bytes, list[int]]]) -> Partitions:
