@@ -93,7 +93,14 @@ class Overlay(MutableMapping[Key, Value]):
         return {**self._below, **self._changed} if self._changed else self._below.copy()
 
     def __iter__(self) -> Iterator[Key]:
-        return iter(self._merged())
+        """Key by key: often only the first is asked for."""
+        below, gone = self._below, self._gone
+        for key in below:
+            if key not in gone:
+                yield key
+        for key in self._changed:
+            if key in gone or key not in below:
+                yield key
 
     def values(self) -> ValuesView[Value]:
         """Of now: what changes later does not show."""
