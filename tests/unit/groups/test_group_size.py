@@ -165,6 +165,9 @@ def steps_of_consumers(size: int) -> dict[str, float]:
 
 @pytest.mark.parametrize("steps", [steps_of_classic_members, steps_of_consumers])
 def test_a_step_of_one_member_takes_no_more_in_a_large_group(steps: Any) -> None:
-    few, many = steps(FEW), steps(MANY)
+    try:
+        few, many = steps(FEW), steps(MANY)
+    finally:
+        tracemalloc.stop()
     for step, size in few.items():
         assert many[step] < 2 * size + 1_000, f"{step}: {size} bytes among {FEW} members, {many[step]} among {MANY}"
