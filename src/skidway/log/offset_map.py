@@ -1,8 +1,8 @@
 """The newest offset of each key: the memory of a compaction, bounded in bytes.
 
-Two shapes with the same interface. `SmallMap` is a dict: quick, about 150 bytes a key. `LargeMap` is an open-addressed
-table of 24-byte slots over three arrays, for millions of keys. Both know long keys by a 128-bit BLAKE2 digest alone:
-two keys that share one by chance are not to be met.
+Two shapes with the same interface. `SmallMap` is a dict: quick, up to 190 bytes a key. `LargeMap` is an open-addressed
+table of 24-byte slots over three arrays, for millions of keys. Long keys are known by a BLAKE2 digest alone, of 128 bits
+in the large one: two keys that share one by chance are not to be met.
 """
 
 from array import array
@@ -10,6 +10,8 @@ from hashlib import blake2b
 from struct import Struct
 
 DIGEST_BYTES = 16
+SMALL_DIGEST_BYTES = 48
+"""Longer than most keys, so that most need no digest."""
 SLOT_BYTES = 24
 SMALL_KEYS_MAX = 500_000
 LOAD_MAX = 0.75
@@ -30,14 +32,14 @@ class SmallMap:
         return len(self._offsets)
 
     def put(self, key: bytes, offset: int) -> None:
-        if len(key) >= DIGEST_BYTES:
-            key = blake2b(key, digest_size=DIGEST_BYTES).digest()
+        if len(key) >= SMALL_DIGEST_BYTES:
+            key = blake2b(key, digest_size=SMALL_DIGEST_BYTES).digest()
         self._offsets[key] = offset
 
     def get(self, key: bytes) -> int:
         """-1 for a key that was never put."""
-        if len(key) >= DIGEST_BYTES:
-            key = blake2b(key, digest_size=DIGEST_BYTES).digest()
+        if len(key) >= SMALL_DIGEST_BYTES:
+            key = blake2b(key, digest_size=SMALL_DIGEST_BYTES).digest()
         return self._offsets.get(key, -1)
 
 
