@@ -58,12 +58,11 @@ def walk(data: bytes, position: int, end: int, count: int, last_delta: int) -> l
                 length, position = _varint(data, position)
             key = None
             if length >= 0:
-                key = data[position : position + length]
-                position += length
+                key, position = data[position : position + length], position + length
             if position >= stop:
                 raise InvalidRecord(f"a key of {length} bytes reaches past its record")
             byte = data[position]
-            # -1 is written as 1; the longer ways to write it begin with 0x81.
+            # -1 is written as 1, or begins with 0x81.
             has_value = byte != 1 and (byte != 0x81 or _varint(data, position)[0] != -1)
             note((start, stop, numbered, timestamp_delta, offset_delta, key, has_value))
             position = stop
