@@ -246,7 +246,7 @@ class ClassicGroup:
                 del self.supporters[name]
 
     def remove(self, member_id: str) -> None:
-        """Its parked calls are the caller's to answer."""
+        """Its parked calls are the caller's to answer, and its place as the leader the caller's to give away."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._discount(member)
@@ -254,7 +254,7 @@ class ClassicGroup:
         self.newcomers.pop(member_id, None)
         self.unsynced.pop(member_id, None)
         if self.leader == member_id:
-            self.leader = next(iter(self.members), None)
+            self.leader = None
 
     # Checks.
 

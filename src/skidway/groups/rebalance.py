@@ -26,6 +26,9 @@ class Rebalance:
         self._now_ms = now_ms
 
     def decision(self, reply: Any) -> GroupDecision:
+        if self.group.leader is None:
+            # Once, for all that were removed: a whole group may leave with one request.
+            self.group.leader = next(iter(self.group.members), None)
         return Decision(self.records, reply, [GroupIs(self.group)], self.answers)
 
     # Calls that wait.
