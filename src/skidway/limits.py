@@ -84,7 +84,7 @@ class Limits:
 
     # Compaction.
     compaction_bytes_max: int = 512 * MIB
-    """What the map of a compaction's keys may take: 24 bytes a slot, three of four slots used."""
+    """What the map of a compaction's keys may take: 20 bytes a slot, three of four slots used."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

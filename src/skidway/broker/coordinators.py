@@ -17,11 +17,11 @@ from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.operations import MetadataChanged, Tick
 from skidway.groups.partition import partition_of
 from skidway.groups.patterns import Patterns
-from skidway.groups.records import GroupRecord
+from skidway.groups.records import FORMAT, GroupRecord
 from skidway.groups.settings import GroupSettings
-from skidway.groups.store import GroupStore
 from skidway.metadata.image import Image
 from skidway.metadata.operations import CreateTopics, NewTopic, TopicCreated
+from skidway.runtime.log_store import LogStore
 from skidway.runtime.replicated import Operation, Replicated
 from skidway.runtime.timers import Timer
 
@@ -198,7 +198,7 @@ class Coordinators:
                     node.limits,
                     self,
                 ),
-                GroupStore(Journal(partition), node.clock, partition.leader.epoch),
+                LogStore(Journal(partition), node.clock, FORMAT, partition.leader.epoch, compacted=True),
             )
         except StorageError as error:
             node.on_trouble(f"{partition}: groups cannot be loaded: {error}")

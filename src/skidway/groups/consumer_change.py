@@ -26,6 +26,9 @@ from skidway.groups.reconciliation import NO_PARTITIONS, ConsumerMember, MemberS
 from skidway.groups.records import GroupRecord
 from skidway.runtime.replicated import Decision, Operation
 
+Subscription = tuple[frozenset[str], str | None]
+"""Topics by name, and a regular expression."""
+
 
 class Change:
     def __init__(self, context: Context, patterns: Patterns, group: ConsumerGroup, now_ms: int) -> None:
@@ -107,9 +110,8 @@ class Change:
     def _topics(self) -> TopicSizes:
         cluster = self.context.topics
         names: set[str] = set()
-        members = self.group.members.values()
-        for subscribed in {(member.topics, member.regex): member for member in members}.values():
-            names |= self._subscribed(subscribed)
+        for topics in self._subscriptions().values():
+            names |= topics
         sizes: TopicSizes = {}
         for name in sorted(names):
             topic_id, count = cluster.id_of(name), cluster.partition_count(name)
@@ -117,29 +119,39 @@ class Change:
                 sizes[name] = (topic_id, count)
         return sizes
 
-    def _subscribed(self, member: ConsumerMember) -> frozenset[str]:
-        if member.regex is None:
-            return member.topics
+    def _subscriptions(self) -> dict[Subscription, frozenset[str]]:
+        """What the members ask for, and the topics that are meant; most ask for the same."""
         cluster = self.context.topics
-        return member.topics | self._patterns.taken(member.regex, cluster.names(), cluster.epoch)
+        asked = {(member.topics, member.regex) for member in self.group.members.values()}
+        return {
+            (topics, regex): topics
+            if regex is None
+            else topics | self._patterns.taken(regex, cluster.names(), cluster.epoch)
+            for topics, regex in asked
+        }
 
     def assign(self) -> None:
         """A new target, when the group's epoch has moved on."""
         group = self.group
         if group.epoch <= group.target_epoch:
             return
-        topics = group.topics
+        topics, before = group.topics, dict(group.target.items())
+        ids = {
+            subscription: frozenset(topics[name][0] for name in names if name in topics)
+            for subscription, names in self._subscriptions().items()
+        }
         candidates = {
             member.member_id: Candidate(
                 member.instance_id,
-                frozenset(topics[name][0] for name in self._subscribed(member) if name in topics),
-                group.target.get(member.member_id, NO_PARTITIONS),
+                ids[member.topics, member.regex],
+                before.get(member.member_id, NO_PARTITIONS),
             )
             for member in group.members.values()
         }
         assigned = ASSIGNORS[preferred_assignor(group, self.context)](candidates, dict(topics.values()))
         for member_id, target in assigned.items():
-            if group.target.get(member_id) != target:
+            known = before.get(member_id)
+            if known is not target and known != target:
                 self.emit(target_record(group.group_id, member_id, target))
         self.emit(target_epoch_record(group.group_id, group.epoch))
 
@@ -158,7 +170,7 @@ class Change:
 
 def reconciled(group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
     target = group.target.get(member.member_id, NO_PARTITIONS)
-    return reconcile(member, group.target_epoch, target, owned, lambda: group.held_by_others(member.member_id))
+    return reconcile(member, group.target_epoch, target, owned, lambda wanted: group.held_by_others(member, wanted))
 
 
 def preferred_assignor(group: ConsumerGroup, context: Context) -> str:

@@ -5,7 +5,7 @@ the target's epoch, and for each member what it subscribes to, its target, and w
 records only, a draft of it as well, so what a decision sees of itself is what a rebuilt group would be.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field, replace
 
 from skidway.errors import (
@@ -20,11 +20,13 @@ from skidway.groups.bounds import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES
 from skidway.groups.members import CONSUMER_PROTOCOL_TYPE
 from skidway.groups.offsets import CommittedOffset
 from skidway.groups.operations import GroupType
+from skidway.groups.overlay import Overlay, changes, settled
 from skidway.groups.reconciliation import (
     NO_PARTITIONS,
     ClassicSide,
     ConsumerMember,
     MemberState,
+    Partition,
     Partitions,
     by_topic,
     partitions_of,
@@ -64,21 +66,23 @@ class ConsumerGroup:
     """Whether a regular expression takes a topic."""
     epoch: int = 0
     target_epoch: int = NO_EPOCH
-    members: dict[str, ConsumerMember] = field(default_factory=dict)
-    instances: dict[str, str] = field(default_factory=dict)
+    members: MutableMapping[str, ConsumerMember] = field(default_factory=dict)
+    instances: MutableMapping[str, str] = field(default_factory=dict)
     """Static members: instance id to member id."""
-    target: dict[str, Partitions] = field(default_factory=dict)
+    target: MutableMapping[str, Partitions] = field(default_factory=dict)
+    holders: MutableMapping[Partition, int] = field(default_factory=dict)
+    """How many members hold each partition: never more than one, once a log has been read to its end."""
     topics: TopicSizes = field(default_factory=dict)
-    """What the members subscribe to, as it was when the group's epoch was set."""
+    """What the members subscribe to, as it was when the group's epoch was set. Replaced as a whole."""
     member_bytes: int = 0
 
     # Known to this coordinator only, not to the log: when a member is over unless something happens before.
-    sessions: dict[str, int] = field(default_factory=dict)
-    revocations: dict[str, int] = field(default_factory=dict)
+    sessions: MutableMapping[str, int] = field(default_factory=dict)
+    revocations: MutableMapping[str, int] = field(default_factory=dict)
     """Members that are to give partitions up."""
-    joins: dict[str, int] = field(default_factory=dict)
+    joins: MutableMapping[str, int] = field(default_factory=dict)
     """Members of the classic protocol that are to join again."""
-    syncs: dict[str, int] = field(default_factory=dict)
+    syncs: MutableMapping[str, int] = field(default_factory=dict)
     """Members of the classic protocol that joined and are to fetch their assignment."""
     topics_epoch: int | None = None
     """Of the cluster's topics, when the group last looked."""
@@ -117,17 +121,36 @@ class ConsumerGroup:
         self.sessions[member_id] = deadline_ms
 
     def draft(self) -> "ConsumerGroup":
-        return replace(
-            self,
-            members=self.members.copy(),
-            instances=self.instances.copy(),
-            target=self.target.copy(),
-            topics=self.topics.copy(),
-            sessions=self.sessions.copy(),
-            revocations=self.revocations.copy(),
-            joins=self.joins.copy(),
-            syncs=self.syncs.copy(),
+        return ConsumerGroup(
+            self.group_id,
+            self.matches,
+            self.epoch,
+            self.target_epoch,
+            Overlay(self.members),
+            Overlay(self.instances),
+            Overlay(self.target),
+            Overlay(self.holders),
+            self.topics,
+            self.member_bytes,
+            Overlay(self.sessions),
+            Overlay(self.revocations),
+            Overlay(self.joins),
+            Overlay(self.syncs),
+            self.topics_epoch,
         )
+
+    def settle(self) -> int | None:
+        timers = (self.sessions, self.revocations, self.joins, self.syncs)
+        deadline_ms = min((at_ms for timer in timers for at_ms in changes(timer).values()), default=None)
+        self.members = settled(self.members)
+        self.instances = settled(self.instances)
+        self.target = settled(self.target)
+        self.holders = settled(self.holders)
+        self.sessions = settled(self.sessions)
+        self.revocations = settled(self.revocations)
+        self.joins = settled(self.joins)
+        self.syncs = settled(self.syncs)
+        return deadline_ms
 
     # Members.
 
@@ -143,9 +166,28 @@ class ConsumerGroup:
             raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
         return member
 
-    def held_by_others(self, member_id: str) -> Partitions:
-        held = [member.held for member in self.members.values() if member.member_id != member_id]
-        return NO_PARTITIONS.union(*held)
+    def held_by_others(self, member: ConsumerMember, wanted: Partitions) -> Partitions:
+        """Which of those somebody else has not given up yet."""
+        own = member.held
+        return frozenset(each for each in wanted if self.holders.get(each, 0) > (each in own))
+
+    def _put(self, member_id: str, member: ConsumerMember | None) -> None:
+        """Another state of a member, a new one, or none any more."""
+        known = self.members.pop(member_id, None) if member is None else self.members.get(member_id)
+        before = NO_PARTITIONS if known is None else known.held
+        after = NO_PARTITIONS if member is None else member.held
+        if member is not None:
+            self.members[member_id] = member
+        if before is after:
+            return
+        for partition in before - after:
+            count = self.holders[partition] - 1
+            if count:
+                self.holders[partition] = count
+            else:
+                del self.holders[partition]
+        for partition in after - before:
+            self.holders[partition] = self.holders.get(partition, 0) + 1
 
     def classic_protocols(self) -> tuple[dict[str, int], int]:
         """How many members of the classic protocol support each of theirs, and how many there are."""
@@ -222,7 +264,7 @@ class ConsumerGroup:
         known = self.members.get(member_id)
         self.member_bytes -= bytes_of_member(known)
         if value is None:
-            self.members.pop(member_id, None)
+            self._put(member_id, None)
             if (
                 known is not None
                 and known.instance_id is not None
@@ -233,7 +275,7 @@ class ConsumerGroup:
                 timer.pop(member_id, None)
             return
         classic = value.classic_member_metadata
-        self.members[member_id] = replace(
+        member = replace(
             known or ConsumerMember(member_id),
             instance_id=value.instance_id,
             rack_id=value.rack_id,
@@ -245,7 +287,8 @@ class ConsumerGroup:
             assignor=value.server_assignor,
             classic=None if classic is None else _classic_side(classic),
         )
-        self.member_bytes += bytes_of_member(self.members[member_id])
+        self._put(member_id, member)
+        self.member_bytes += bytes_of_member(member)
         if value.instance_id is not None:
             self.instances[value.instance_id] = member_id
 
@@ -254,11 +297,11 @@ class ConsumerGroup:
         if value is None:
             if known is not None:
                 gone = replace(known, epoch=-1, previous_epoch=-1, assigned=NO_PARTITIONS, revoking=NO_PARTITIONS)
-                self.members[member_id] = gone
+                self._put(member_id, gone)
             return
         if known is None:
             self.member_bytes += bytes_of_member(ConsumerMember(member_id))
-        self.members[member_id] = replace(
+        member = replace(
             known or ConsumerMember(member_id),
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
@@ -266,6 +309,7 @@ class ConsumerGroup:
             assigned=partitions_of((each.topic_id, each.partitions) for each in value.assigned_partitions),
             revoking=partitions_of((each.topic_id, each.partitions) for each in value.partitions_pending_revocation),
         )
+        self._put(member_id, member)
 
     def tombstones(self) -> list[GroupRecord]:
         group_id, members = self.group_id, self.members

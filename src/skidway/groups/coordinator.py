@@ -308,7 +308,7 @@ class GroupCoordinator:
                 self._wakeups.at(group_id, deadline_ms)
             case GroupIs(group):
                 self._put(group)
-                self._wakeups.at(group.group_id, group.deadline_ms)
+                self._wakeups.at(group.group_id, group.settle())
             case _RetentionChecked():
                 self._retention_check_ms = note.next_ms
             case _Doomed():

@@ -1,7 +1,8 @@
 """What a coordinator needs of a group, whatever its protocol, and what a protocol may use of the coordinator.
 
-A protocol decides on drafts: it copies a group, changes the copy, and hands it back as the note `GroupIs`, beside the
-records that make the durable part of it. So a decision that never happens leaves no trace.
+A protocol decides on drafts: it lays one over a group, changes it, and hands it back as the note `GroupIs`, beside the
+records that make the durable part of it. So a decision that never happens leaves no trace, and one that does costs
+what it changes.
 """
 
 from collections.abc import Iterable
@@ -65,6 +66,10 @@ class Group(Protocol):
 
     def renew_session(self, member_id: str, deadline_ms: int) -> None: ...
 
+    def settle(self) -> int | None:
+        """The draft becomes the group it was laid over. Returns the first deadline of those that may be new."""
+        ...
+
     def check_commit(self, member_id: str, instance_id: str | None, generation: int, version: int) -> None: ...
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None: ...
@@ -122,7 +127,7 @@ class GroupKind(Protocol):
 
 @dataclass(slots=True)
 class GroupIs:
-    """Note: the group in memory is now this one, and belongs to the coordinator."""
+    """Note: the group in memory is now what this draft says, and belongs to the coordinator."""
 
     group: Group
 

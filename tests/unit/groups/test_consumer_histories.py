@@ -298,6 +298,7 @@ class History(World):
         members = group.members
         held = [partition for member in members.values() for partition in member.held]
         assert len(held) == len(set(held))
+        assert dict(group.holders) == dict.fromkeys(held, 1)
         self.check_hands(client for client in self.clients if client.member_id in members)
         self.check_target(group)
         for member in members.values():

@@ -322,7 +322,8 @@ class History:
 
     def check_group(self, group: ClassicGroup) -> None:
         members = set(group.members)
-        assert set(group.joins) | set(group.syncs) | group.newcomers | group.unsynced | set(group.sessions) <= members
+        for known in (group.joins, group.syncs, group.newcomers, group.unsynced, group.sessions):
+            assert set(known) <= members
         assert set(group.instances.values()) == {each.member_id for each in group.members.values() if each.instance_id}
         assert not members & set(group.invited)
         assert group.leader in members or not members
