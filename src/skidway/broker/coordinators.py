@@ -18,6 +18,8 @@ from skidway.groups.partition import partition_of
 from skidway.groups.records import GroupRecord
 from skidway.groups.settings import GroupSettings
 from skidway.groups.store import GroupStore
+from skidway.metadata import group_configs
+from skidway.metadata.config_keys import ResourceType
 from skidway.metadata.image import Image
 from skidway.metadata.operations import CreateTopics, NewTopic, TopicCreated
 from skidway.runtime.replicated import Operation, Replicated
@@ -172,7 +174,7 @@ class Coordinators:
         try:
             host: Replicated[GroupCoordinator, GroupRecord] = Replicated(
                 lambda: GroupCoordinator(
-                    self._settings, TopicsView(node, node.image), node.random, node.clock, Consumer
+                    self._settings, TopicsView(node, node.image), node.random, node.clock, Consumer, self._timeouts
                 ),
                 GroupStore(Journal(partition), node.clock, partition.leader.epoch),
             )
@@ -182,6 +184,12 @@ class Coordinators:
         coordinator = self._loaded[partition] = Coordinator(host)
         self._arm(coordinator)
         return coordinator
+
+    def _timeouts(self, group_id: str) -> tuple[int, int]:
+        overrides = self._node.image.config(ResourceType.GROUP, group_id)
+        if not overrides:
+            return self._settings.consumer_session_timeout_ms, self._settings.consumer_heartbeat_interval_ms
+        return group_configs.timeouts(overrides, self._node.hosting.static)
 
     def _submit(
         self,

@@ -76,7 +76,7 @@ class Change:
 
     def renew(self, member_id: str) -> None:
         classic = self.group.members[member_id].classic
-        timeout_ms = self.context.settings.consumer_session_timeout_ms
+        timeout_ms, _ = self.context.timeouts(self.group.group_id)
         if classic is not None:
             timeout_ms = classic.session_timeout_ms
         self.group.sessions[member_id] = self.now_ms + timeout_ms

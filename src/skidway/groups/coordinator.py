@@ -60,13 +60,17 @@ class GroupCoordinator:
         random: Random,
         clock: Clock,
         consumer: Callable[[Context], GroupKind] | None = None,
+        timeouts: Callable[[str], tuple[int, int]] | None = None,
     ) -> None:
+        """`timeouts`: see Context; without it no group has any of its own."""
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self._settings = settings
         self._topics = topics
         self._clock = clock
-        context = Context(settings, topics, random, clock, self.groups, self.offsets)
+        common = (settings.consumer_session_timeout_ms, settings.consumer_heartbeat_interval_ms)
+        timeouts = timeouts or (lambda group_id: common)
+        context = Context(settings, topics, random, clock, self.groups, self.offsets, timeouts)
         self._classic = Classic(context)
         self._consumer = consumer(context) if consumer is not None else None
         self._wakeups = Wakeups()

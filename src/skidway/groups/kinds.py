@@ -4,7 +4,7 @@ A protocol decides on drafts: it copies a group, changes the copy, and hands it 
 records that make the durable part of it. So a decision that never happens leaves no trace.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -89,6 +89,9 @@ class Context:
     clock: Clock
     groups: dict[str, Group]
     offsets: Offsets
+    timeouts: Callable[[str], tuple[int, int]]
+    """Of a group of the consumer protocol: session timeout and heartbeat interval, which groups may set for
+    themselves."""
 
 
 class GroupKind(Protocol):
