@@ -160,6 +160,15 @@ def test_configs_of_a_group(confluent: cka.AdminClient, group: str) -> None:
     eventually(lambda: configs(confluent, GROUP, group)[SESSION].value == "3000")
 
 
+@pytest.mark.filterwarnings("ignore:alter_configs has been deprecated")
+def test_replace_configs_of_a_group(confluent: cka.AdminClient, group: str) -> None:
+    change(confluent, GROUP, group, ("SET", SESSION, "20000")).result(TIMEOUT_S)
+    resource = cka.ConfigResource(GROUP, group, set_config={HEARTBEAT: "1500"})
+    confluent.alter_configs([resource])[resource].result(TIMEOUT_S)
+    eventually(lambda: configs(confluent, GROUP, group)[HEARTBEAT].value == "1500")
+    assert configs(confluent, GROUP, group)[SESSION].value == "3000", "what is not named goes back to the broker's"
+
+
 def test_describe_several_configs_at_once(confluent: cka.AdminClient, topic: str, broker_id: int, group: str) -> None:
     asked = [
         cka.ConfigResource(TOPIC, topic),
