@@ -174,7 +174,12 @@ class Coordinators:
         try:
             host: Replicated[GroupCoordinator, GroupRecord] = Replicated(
                 lambda: GroupCoordinator(
-                    self._settings, TopicsView(node, node.image), node.random, node.clock, Consumer, self._timeouts
+                    self._settings,
+                    TopicsView(node, node.image),
+                    node.random,
+                    node.clock,
+                    Consumer,
+                    timeouts=self._timeouts,
                 ),
                 GroupStore(Journal(partition), node.clock, partition.leader.epoch),
             )

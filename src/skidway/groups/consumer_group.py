@@ -73,7 +73,7 @@ class ConsumerGroup:
     metadata_hash: int = NO_TOPICS
     """Of what the members subscribe to, as it was when the group's epoch was set."""
     patterns: dict[str, frozenset[str]] = field(default_factory=dict)
-    """What each regular expression of a member takes."""
+    """What each regular expression of a member takes. Replaced as a whole."""
     has_topics_record: bool = False
     """Brokers before 4.1 wrote the topics down in a record of their own, which the hash replaces."""
 
@@ -125,7 +125,6 @@ class ConsumerGroup:
             members=self.members.copy(),
             instances=self.instances.copy(),
             target=self.target.copy(),
-            patterns=self.patterns.copy(),
             sessions=self.sessions.copy(),
             revocations=self.revocations.copy(),
             joins=self.joins.copy(),
@@ -207,10 +206,8 @@ class ConsumerGroup:
                 self.has_topics_record = value is not None
             case ConsumerGroupRegularExpressionKey(regular_expression=regex):
                 assert value is None or isinstance(value, ConsumerGroupRegularExpressionValue)
-                if value is None:
-                    self.patterns.pop(regex, None)
-                else:
-                    self.patterns[regex] = frozenset(value.topics)
+                others = {each: topics for each, topics in self.patterns.items() if each != regex}
+                self.patterns = others if value is None else {**others, regex: frozenset(value.topics)}
             case ConsumerGroupTargetAssignmentMetadataKey():
                 assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
                 self.target_epoch = NO_EPOCH if value is None else value.assignment_epoch

@@ -60,6 +60,7 @@ class GroupCoordinator:
         random: Random,
         clock: Clock,
         consumer: Callable[[Context], GroupKind] | None = None,
+        *,
         timeouts: Callable[[str], tuple[int, int]] | None = None,
     ) -> None:
         """`timeouts`: see Context; without it no group has any of its own."""
