@@ -158,7 +158,8 @@ def describe_cluster_default(cluster: Mapping[str, str], names: Collection[str] 
 def _fixed(name: str, defaults: Defaults) -> ConfigEntry:
     key = STATIC_KEYS[name]
     synonyms = [Synonym(name, key.default, ConfigSource.DEFAULT)]
-    if name in defaults.static:
+    if defaults.static.get(name, key.default) != key.default:
+        # The node tells all its settings, also those that nobody set.
         synonyms.insert(0, Synonym(name, defaults.static[name], ConfigSource.STATIC_BROKER))
     return ConfigEntry(
         name, synonyms[0].value, synonyms[0].source, key.type, key.doc, read_only=True, synonyms=synonyms

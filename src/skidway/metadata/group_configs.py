@@ -108,7 +108,7 @@ def _bounded(key: GroupKey, overrides: Mapping[str, str], static: Mapping[str, s
 
 def _entry(key: GroupKey, overrides: Mapping[str, str], static: Mapping[str, str]) -> ConfigEntry:
     synonyms = [Synonym(key.broker_name, key.default, ConfigSource.DEFAULT)]
-    if key.broker_name in static:
+    if static.get(key.broker_name, key.default) != key.default:
         synonyms.insert(0, Synonym(key.broker_name, static[key.broker_name], ConfigSource.STATIC_BROKER))
     if key.name in overrides:
         synonyms.insert(0, Synonym(key.name, overrides[key.name], ConfigSource.DYNAMIC_GROUP))

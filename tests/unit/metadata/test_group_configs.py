@@ -56,6 +56,11 @@ def test_each_setting_is_described_with_where_it_comes_from() -> None:
     assert [each.value for each in session.synonyms] == ["20000", "3000", "45000"]
 
 
+def test_a_broker_setting_that_is_the_default_is_told_as_that() -> None:
+    _, session = group_configs.describe({}, {**STATIC, f"group.{SESSION}": "45000"})
+    assert (session.value, session.source, len(session.synonyms)) == ("45000", ConfigSource.DEFAULT, 1)
+
+
 def test_only_so_many_groups_have_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A group need not exist to have some, so nobody else counts them."""
     monkeypatch.setattr(configs, "RESOURCES_MAX", 2)
