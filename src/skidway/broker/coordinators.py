@@ -19,6 +19,8 @@ from skidway.groups.partition import partition_of
 from skidway.groups.patterns import Patterns
 from skidway.groups.records import FORMAT, GroupRecord
 from skidway.groups.settings import GroupSettings
+from skidway.metadata import group_configs
+from skidway.metadata.config_keys import ResourceType
 from skidway.metadata.image import Image
 from skidway.metadata.operations import CreateTopics, NewTopic, TopicCreated
 from skidway.runtime.log_store import LogStore
@@ -197,6 +199,7 @@ class Coordinators:
                     lambda context: Consumer(context, self._patterns),
                     node.limits,
                     self,
+                    timeouts=self._timeouts,
                 ),
                 LogStore(Journal(partition), node.clock, FORMAT, partition.leader.epoch, compacted=True),
             )
@@ -206,6 +209,12 @@ class Coordinators:
         coordinator = self._loaded[partition] = Coordinator(host)
         self._arm(coordinator)
         return coordinator
+
+    def _timeouts(self, group_id: str) -> tuple[int, int]:
+        overrides = self._node.image.config(ResourceType.GROUP, group_id)
+        if not overrides:
+            return self._settings.consumer_session_timeout_ms, self._settings.consumer_heartbeat_interval_ms
+        return group_configs.timeouts(overrides, self._node.hosting.static)
 
     def _submit(
         self,

@@ -16,11 +16,14 @@ from skidway.groups.consumer_group import (
     epoch_record,
     member_record,
     member_tombstones,
+    pattern_record,
+    pattern_tombstone,
     target_epoch_record,
     target_record,
-    topics_record,
+    topics_tombstone,
 )
 from skidway.groups.kinds import Context, GroupDecision, GroupIs
+from skidway.groups.metadata_hash import metadata_hash
 from skidway.groups.patterns import PER_GROUP_MAX, Patterns
 from skidway.groups.reconciliation import NO_PARTITIONS, ConsumerMember, MemberState, Partitions, reconcile
 from skidway.groups.records import GroupRecord
@@ -89,7 +92,7 @@ class Change:
 
     def renew(self, member_id: str) -> None:
         classic = self.group.members[member_id].classic
-        timeout_ms = self.context.settings.consumer_session_timeout_ms
+        timeout_ms, _ = self.context.timeouts(self.group.group_id)
         if classic is not None:
             timeout_ms = classic.session_timeout_ms
         self.group.sessions[member_id] = self.now_ms + timeout_ms
@@ -99,13 +102,27 @@ class Change:
     def refresh(self, *, bump: bool) -> None:
         """A new epoch, if the topics of the group are not what they were, or anyway."""
         group = self.group
-        topics = self._topics()
+        self._resolve_patterns()
         group.topics_epoch = self.context.topics.epoch
-        if topics != group.topics:
-            self.emit(topics_record(group.group_id, topics))
-            bump = True
-        if bump:
-            self.emit(epoch_record(group.group_id, group.epoch + 1))
+        group.topics = self._topics()
+        hashed = metadata_hash(group.topics)
+        if not bump and hashed == group.metadata_hash:
+            return
+        if group.has_topics_record:
+            self.emit(topics_tombstone(group.group_id))
+        self.emit(epoch_record(group.group_id, group.epoch + 1, hashed))
+
+    def _resolve_patterns(self) -> None:
+        """Write down what each regular expression takes, and forget those of no member any more."""
+        group, cluster = self.group, self.context.topics
+        used = {member.regex for member in group.members.values() if member.regex is not None}
+        for regex in sorted(group.patterns.keys() - used):
+            self.emit(pattern_tombstone(group.group_id, regex))
+        for regex in sorted(used):
+            taken = self._patterns.taken(regex, cluster.names(), cluster.epoch)
+            if group.patterns.get(regex) != taken:
+                wall_ms = self.context.clock.wall_ms()
+                self.emit(pattern_record(group.group_id, regex, taken, cluster.epoch, wall_ms))
 
     def _topics(self) -> TopicSizes:
         cluster = self.context.topics

@@ -1,8 +1,9 @@
 """A group of the consumer protocol in memory.
 
-Everything but the deadlines is durable, in one record each: the group's epoch, the topics it was last assigned by,
-the target's epoch, and for each member what it subscribes to, its target, and what it has now. The group changes by
-records only, a draft of it as well, so what a decision sees of itself is what a rebuilt group would be.
+Everything but the deadlines is durable, in one record each: the group's epoch with a hash of the topics it was last
+assigned by, the target's epoch, what each regular expression takes, and for each member what it subscribes to, its
+target, and what it has now. The group changes by records only, a draft of it as well, so what a decision sees of itself
+is what a rebuilt group would be.
 """
 
 from collections.abc import Callable, MutableMapping
@@ -18,6 +19,7 @@ from skidway.errors import (
 )
 from skidway.groups.bounds import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES
 from skidway.groups.members import CONSUMER_PROTOCOL_TYPE
+from skidway.groups.metadata_hash import NO_TOPICS
 from skidway.groups.offsets import CommittedOffset
 from skidway.groups.operations import GroupType
 from skidway.groups.overlay import Overlay, changes, settled
@@ -43,11 +45,12 @@ from skidway.wire.schema.group_records import (
     ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
-    TopicMetadata,
     TopicPartition,
     TopicPartitions,
 )
@@ -72,8 +75,12 @@ class ConsumerGroup:
     target: MutableMapping[str, Partitions] = field(default_factory=dict)
     holders: MutableMapping[Partition, int] = field(default_factory=dict)
     """How many members hold each partition: never more than one, once a log has been read to its end."""
-    topics: TopicSizes = field(default_factory=dict)
-    """What the members subscribe to, as it was when the group's epoch was set. Replaced as a whole."""
+    metadata_hash: int = NO_TOPICS
+    """Of what the members subscribe to, as it was when the group's epoch was set."""
+    patterns: dict[str, frozenset[str]] = field(default_factory=dict)
+    """What each regular expression of a member takes. Replaced as a whole."""
+    has_topics_record: bool = False
+    """Brokers before 4.1 wrote the topics down in a record of their own, which the hash replaces."""
     member_bytes: int = 0
 
     # Known to this coordinator only, not to the log: when a member is over unless something happens before.
@@ -86,6 +93,8 @@ class ConsumerGroup:
     """Members of the classic protocol that joined and are to fetch their assignment."""
     topics_epoch: int | None = None
     """Of the cluster's topics, when the group last looked."""
+    topics: TopicSizes = field(default_factory=dict)
+    """What the members subscribed to then."""
 
     @property
     def type(self) -> GroupType:
@@ -130,13 +139,16 @@ class ConsumerGroup:
             Overlay(self.instances),
             Overlay(self.target),
             Overlay(self.holders),
-            self.topics,
+            self.metadata_hash,
+            self.patterns,
+            self.has_topics_record,
             self.member_bytes,
             Overlay(self.sessions),
             Overlay(self.revocations),
             Overlay(self.joins),
             Overlay(self.syncs),
             self.topics_epoch,
+            self.topics,
         )
 
     def settle(self) -> int | None:
@@ -240,10 +252,14 @@ class ConsumerGroup:
             case ConsumerGroupMetadataKey():
                 assert isinstance(value, ConsumerGroupMetadataValue)
                 self.epoch = value.epoch
+                self.metadata_hash = value.metadata_hash
             case ConsumerGroupPartitionMetadataKey():
                 assert value is None or isinstance(value, ConsumerGroupPartitionMetadataValue)
-                topics = [] if value is None else value.topics
-                self.topics = {each.topic_name: (each.topic_id, each.num_partitions) for each in topics}
+                self.has_topics_record = value is not None
+            case ConsumerGroupRegularExpressionKey(regular_expression=regex):
+                assert value is None or isinstance(value, ConsumerGroupRegularExpressionValue)
+                others = {each: topics for each, topics in self.patterns.items() if each != regex}
+                self.patterns = others if value is None else {**others, regex: frozenset(value.topics)}
             case ConsumerGroupTargetAssignmentMetadataKey():
                 assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
                 self.target_epoch = NO_EPOCH if value is None else value.assignment_epoch
@@ -318,7 +334,8 @@ class ConsumerGroup:
             *(GroupRecord(ConsumerGroupTargetAssignmentMemberKey(group_id, each), None) for each in members),
             GroupRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id), None),
             *(GroupRecord(ConsumerGroupMemberMetadataKey(group_id, each), None) for each in members),
-            GroupRecord(ConsumerGroupPartitionMetadataKey(group_id), None),
+            *(GroupRecord(ConsumerGroupRegularExpressionKey(group_id, each), None) for each in self.patterns),
+            *([topics_tombstone(group_id)] if self.has_topics_record else []),
             GroupRecord(ConsumerGroupMetadataKey(group_id), None),
         ]
 
@@ -352,15 +369,22 @@ def _classic_side(value: ClassicMemberMetadata) -> ClassicSide:
 # Records of a group.
 
 
-def epoch_record(group_id: str, epoch: int) -> GroupRecord:
-    return GroupRecord(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch))
+def epoch_record(group_id: str, epoch: int, metadata_hash: int = NO_TOPICS) -> GroupRecord:
+    return GroupRecord(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch, metadata_hash))
 
 
-def topics_record(group_id: str, topics: TopicSizes) -> GroupRecord:
-    value = ConsumerGroupPartitionMetadataValue(
-        [TopicMetadata(topic_id, name, count) for name, (topic_id, count) in sorted(topics.items())]
-    )
-    return GroupRecord(ConsumerGroupPartitionMetadataKey(group_id), value)
+def topics_tombstone(group_id: str) -> GroupRecord:
+    return GroupRecord(ConsumerGroupPartitionMetadataKey(group_id), None)
+
+
+def pattern_record(group_id: str, regex: str, topics: frozenset[str], version: int, wall_ms: int) -> GroupRecord:
+    """`version`: of the cluster's topics when they were looked through."""
+    value = ConsumerGroupRegularExpressionValue(sorted(topics), version, wall_ms)
+    return GroupRecord(ConsumerGroupRegularExpressionKey(group_id, regex), value)
+
+
+def pattern_tombstone(group_id: str, regex: str) -> GroupRecord:
+    return GroupRecord(ConsumerGroupRegularExpressionKey(group_id, regex), None)
 
 
 def target_epoch_record(group_id: str, epoch: int) -> GroupRecord:

@@ -67,8 +67,11 @@ class GroupCoordinator:
         consumer: Callable[[Context], GroupKind] | None = None,
         limits: Limits = DEFAULT_LIMITS,
         usage: Usage | None = None,
+        *,
+        timeouts: Callable[[str], tuple[int, int]] | None = None,
     ) -> None:
-        """`usage` is what the groups of all coordinators take together; without it this one is alone."""
+        """`usage` is what the groups of all coordinators take together; without it this one is alone. `timeouts`: see
+        Context; without it no group has any of its own."""
         self.groups: dict[str, Group] = {}
         self.group_bytes = 0
         self.offsets = Offsets()
@@ -76,7 +79,9 @@ class GroupCoordinator:
         self._settings = settings
         self._topics = topics
         self._clock = clock
-        context = Context(settings, topics, random, clock, self.groups, self.offsets)
+        common = (settings.consumer_session_timeout_ms, settings.consumer_heartbeat_interval_ms)
+        timeouts = timeouts or (lambda group_id: common)
+        context = Context(settings, topics, random, clock, self.groups, self.offsets, timeouts)
         self._classic = Classic(context)
         self._consumer = consumer(context) if consumer is not None else None
         self._wakeups = Wakeups()

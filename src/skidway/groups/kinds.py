@@ -5,7 +5,7 @@ records that make the durable part of it. So a decision that never happens leave
 what it changes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -99,6 +99,9 @@ class Context:
     clock: Clock
     groups: dict[str, Group]
     offsets: Offsets
+    timeouts: Callable[[str], tuple[int, int]]
+    """Of a group of the consumer protocol: session timeout and heartbeat interval, which groups may set for
+    themselves."""
 
 
 class GroupKind(Protocol):

@@ -16,9 +16,10 @@ from consumer_stories import Cluster, World, named, numbered, read, written
 from weighing import check_weights
 
 from skidway.errors import ErrorCode, MemberIdRequired, NotCoordinator, ProtocolError
-from skidway.groups.consumer_group import ConsumerGroup
+from skidway.groups.consumer_group import ConsumerGroup, TopicSizes
 from skidway.groups.consumer_operations import ConsumerHeartbeat, ConsumerHeartbeatReply
 from skidway.groups.members import ClassicGroup, State
+from skidway.groups.metadata_hash import metadata_hash
 from skidway.groups.operations import (
     Heartbeat,
     JoinGroup,
@@ -114,6 +115,7 @@ class History(World):
     def __init__(self, seed: int) -> None:
         self.committed = self.checks = 0
         self.epochs: dict[str, int] = {}
+        self.topics_by_hash: dict[int, TopicSizes] = {}
         self.awake: tuple[type[Modern | Classic], ...] = (Modern, Classic)
         """Whoever is not, leaves: so the group changes its protocol."""
         settings = GroupSettings(
@@ -322,10 +324,13 @@ class History(World):
         targets = [partition for target in group.target.values() for partition in target]
         assert len(targets) == len(set(targets))
         if group.target_epoch == group.epoch and group.members:
-            names = {topic_id: name for name, (topic_id, _) in group.topics.items()}
-            assert set(targets) == {
-                (topic_id, number) for topic_id, size in group.topics.values() for number in range(size)
-            }
+            if group.topics_epoch is not None:
+                assert metadata_hash(group.topics) == group.metadata_hash
+                self.topics_by_hash[group.metadata_hash] = group.topics
+            # A loaded group knows its topics by their hash alone until a member is heard of.
+            topics = self.topics_by_hash[group.metadata_hash]
+            names = {topic_id: name for name, (topic_id, _) in topics.items()}
+            assert set(targets) == {(topic_id, number) for topic_id, size in topics.values() for number in range(size)}
             for member_id, target in group.target.items():
                 member = group.members[member_id]
                 for topic_id, _ in target:
