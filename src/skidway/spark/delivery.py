@@ -18,7 +18,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from skidway.limits import MIB
-from skidway.spark.encoding_plain import encode_batches
+from skidway.spark.encoding import encode_batches
 from skidway.spark.producing import BatchProducer, Receipt
 from skidway.spark.routing import Router
 from skidway.spark.sink_options import SinkOptions

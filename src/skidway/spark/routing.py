@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from skidway.spark.encoding_plain import partition_of
+from skidway.spark.encoding import partition_of
 from skidway.spark.sink_options import HEADERS, KEY, PARTITION, TOPIC, VALUE
 
 ROW_OVERHEAD_BYTES = 16
