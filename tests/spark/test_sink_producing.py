@@ -97,7 +97,7 @@ def test_what_comes_behind_a_refused_first_batch_waits_for_it() -> None:
 
 def test_a_batch_sent_many_times_is_still_known_to_the_broker() -> None:
     """The broker remembers five batches of a producer: no more may be stored behind one that is to be sent again."""
-    # The first opens the partition, five are on their way; of these the first is stored, and nobody says so, four times.
+    # The first opens the partition, then five are on their way; one is stored four times, and nobody says so.
     verdicts = dict.fromkeys((2, 7, 8, 9), STORE_AND_TIME_OUT)
     with broker_behind(lambda number: verdicts.get(number, PASS)) as (broker, path):
         topic = new_topic(broker.bootstrap)

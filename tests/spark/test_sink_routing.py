@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from skidway.client.partitioners import partition_of_key
-from skidway.spark.routing import BadRow, Group, Router
+from skidway.spark.routing import BadRow, Router
 
 COUNTS = {"a": 3, "b": 7, "c": 1}
 
@@ -17,14 +17,15 @@ def rows(**columns: list[Any]) -> Any:
     return pa.record_batch({name: pa.array(values, types.get(name)) for name, values in columns.items()})
 
 
-def route(batch: Any, *, topic: str | None = None, counts: Mapping[str, int] = COUNTS, size: int = 1000) -> list[Group]:
-    return list(Router(topic, counts.__getitem__, size, seed=1).route(batch))
-
-
-def placed(groups: list[Group]) -> dict[tuple[str, int], list[bytes]]:
+def route(
+    batch: Any, *, topic: str | None = None, counts: Mapping[str, int] = COUNTS, size: int = 1000
+) -> dict[tuple[str, int], list[bytes]]:
+    """The values for each partition, in their order."""
+    groups = Router(topic, counts.__getitem__, size, seed=1).route(batch)
     where = [(group.topic, group.partition) for group in groups]
     assert len(where) == len(set(where)), "one group for each partition"
-    return {(group.topic, group.partition): group.values.to_pylist() for group in groups}
+    values = batch.column("value").to_pylist()
+    return {(group.topic, group.partition): [values[row] for row in group.rows] for group in groups}
 
 
 def test_keys_go_where_kafkas_default_partitioner_sends_them() -> None:
@@ -33,7 +34,7 @@ def test_keys_go_where_kafkas_default_partitioner_sends_them() -> None:
     expected: dict[tuple[str, int], list[bytes]] = {}
     for key, value in zip(keys, values, strict=True):
         expected.setdefault(("b", partition_of_key(key, 7)), []).append(value)
-    assert placed(route(rows(key=keys, value=values), topic="b")) == expected
+    assert route(rows(key=keys, value=values), topic="b") == expected
 
 
 def test_each_row_may_name_its_topic_and_partition() -> None:
@@ -43,7 +44,7 @@ def test_each_row_may_name_its_topic_and_partition() -> None:
         key=[b"k", None, b"k", b"k", b"k", None],
         value=[b"0", b"1", b"2", b"3", b"4", b"5"],
     )
-    groups = placed(route(batch))
+    groups = route(batch)
     assert groups[("a", 2)][0] == b"0"
     assert groups[("a", 2)][-1] == b"5"
     assert groups[("b", 6)][0] == b"1"
@@ -54,31 +55,7 @@ def test_each_row_may_name_its_topic_and_partition() -> None:
 
 
 def test_the_option_wins_over_the_column() -> None:
-    assert set(placed(route(rows(topic=["a", None], value=[b"0", b"1"]), topic="c"))) == {("c", 0)}
-
-
-def test_columns_stay_together_when_rows_are_sorted() -> None:
-    headers = pa.array(
-        [[{"key": "n", "value": b"%d" % number}] if number % 3 else None for number in range(100)],
-        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-    )
-    batch = pa.record_batch(
-        {
-            "value": pa.array([None if number % 5 == 0 else f"v{number}" for number in range(100)]),
-            "key": pa.array([f"k{number}" for number in range(100)]),
-            "headers": headers,
-        }
-    )
-    seen = 0
-    for group in route(batch, topic="b"):
-        keys, values = group.keys.to_pylist(), group.values.to_pylist()
-        for key, value, attached in zip(keys, values, group.headers.to_pylist(), strict=True):
-            number = int(key[1:])
-            assert group.partition == partition_of_key(key.encode(), 7)
-            assert value == (None if number % 5 == 0 else f"v{number}")
-            assert attached == ([{"key": "n", "value": b"%d" % number}] if number % 3 else None)
-            seen += 1
-    assert seen == 100
+    assert set(route(rows(topic=["a", None], value=[b"0", b"1"]), topic="c")) == {("c", 0)}
 
 
 def test_rows_without_a_key_fill_one_batch_after_the_other() -> None:
@@ -86,7 +63,7 @@ def test_rows_without_a_key_fill_one_batch_after_the_other() -> None:
     runs: list[tuple[int, int]] = []
     for _ in range(3):
         for group in router.route(rows(value=[b"x" * 100] * 20)):
-            runs.append((group.partition, len(group.values)))
+            runs.append((group.partition, len(group.rows)))
     # 116 bytes a row with its overhead: ten rows fill a batch, and the next goes elsewhere.
     assert [count for _, count in runs] == [10] * 6
     assert sorted(partition for partition, _ in runs) == [0, 0, 1, 1, 2, 2]
@@ -94,18 +71,18 @@ def test_rows_without_a_key_fill_one_batch_after_the_other() -> None:
 
 def test_a_slice_of_a_batch_is_routed_as_itself() -> None:
     whole = rows(key=[b"%d" % n for n in range(100)], value=[b"v%d" % n for n in range(100)])
-    groups = placed(route(whole.slice(40, 20), topic="a"))
+    groups = route(whole.slice(40, 20), topic="a")
     assert sorted(value for group in groups.values() for value in group) == sorted(b"v%d" % n for n in range(40, 60))
 
 
 def test_more_partitions_than_a_short_number_holds() -> None:
     counts = {"a": 60_000, "b": 60_000}
     batch = rows(topic=["b", "a", "b"], partition=[59_999, 3, 0], value=[b"0", b"1", b"2"])
-    assert placed(route(batch, counts=counts)) == {("b", 59_999): [b"0"], ("a", 3): [b"1"], ("b", 0): [b"2"]}
+    assert route(batch, counts=counts) == {("b", 59_999): [b"0"], ("a", 3): [b"1"], ("b", 0): [b"2"]}
 
 
 def test_no_rows_no_groups() -> None:
-    assert route(rows(value=[]), topic="a") == []
+    assert route(rows(value=[]), topic="a") == {}
 
 
 def test_a_null_topic_is_refused() -> None:

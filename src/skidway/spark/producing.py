@@ -31,7 +31,7 @@ from skidway.client.errors import (
 from skidway.errors import ErrorCode
 from skidway.limits import INT32_MAX, MIB
 from skidway.ports import Buffer
-from skidway.records.record import build_batch, open_batch, read_records
+from skidway.records.record import build_batch, open_batch, unpack_records
 from skidway.spark.encoding import EncodedBatch, stamp_producer
 from skidway.spark.sink_options import SinkOptions
 from skidway.wire.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -399,7 +399,7 @@ class BatchProducer:
         header, payload = open_batch(outgoing.batch, decompressed_bytes_max=INT32_MAX)
         smaller = min(self.batch_bytes(lane.topic), len(payload) // 2)
         self._batch_bytes[lane.topic] = max(smaller, BATCH_BYTES_MIN)
-        records = list(read_records(outgoing.batch, decompressed_bytes_max=INT32_MAX))
+        records = list(unpack_records(header, payload))
         self.unacknowledged_bytes -= len(outgoing.batch)
         middle = len(records) // 2
         for part, before in ((records[:middle], 0), (records[middle:], middle)):
