@@ -40,7 +40,7 @@ def read_topic(bootstrap: str, topic: str) -> list[Seen]:
         seen: list[Seen] = []
         ended: set[int] = set()
         while len(ended) < len(partitions):
-            messages = consumer.consume(10_000, timeout=1.0)
+            messages = consumer.consume(1_000, timeout=0.1)
             for message in messages:
                 if message.error() is None:
                     seen.append(
