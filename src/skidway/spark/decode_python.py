@@ -21,11 +21,14 @@ class PythonReader:
                 if not wanted.start <= record.offset < wanted.end:
                     continue
                 size = _size_of(record)
-                if records and (len(records) == wanted.rows_max or held_bytes + size > wanted.bytes_max):
+                if records and held_bytes + size > wanted.bytes_max:
                     yield _part_of(records, wanted.columns)
                     records, held_bytes = [], 0
                 records.append(record)
                 held_bytes += size
+                if len(records) == wanted.rows_max:
+                    yield _part_of(records, wanted.columns)
+                    records, held_bytes = [], 0
         if records:
             yield _part_of(records, wanted.columns)
 
