@@ -42,9 +42,7 @@ def plan_backfill(options: SourceOptions) -> list[FileRange | OffsetRange]:
     active = options.backfill_active and options.client is None
     tasks: list[FileRange | OffsetRange] = [
         FileRange(part, str(logs[part.topic, part.partition].directory), active)
-        for part in split(
-            parts, min_partitions=options.min_partitions, max_records=options.max_records_per_partition
-        )
+        for part in split(parts, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
     ]
     if options.backfill_active and options.client is not None:
         rest = [
@@ -104,16 +102,12 @@ def _chosen(options: SourceOptions) -> dict[Place, FoundLog]:
     return dict(sorted(chosen.items()))
 
 
-def _edges(
-    options: SourceOptions, logs: Mapping[Place, FoundLog], report: LossReport
-) -> tuple[Offsets, Offsets]:
+def _edges(options: SourceOptions, logs: Mapping[Place, FoundLog], report: LossReport) -> tuple[Offsets, Offsets]:
     places = list(logs)
     if options.client is None:
         ends = {place: log.active_end() if options.backfill_active else log.closed_end for place, log in logs.items()}
         starts = {place: log.start for place, log in logs.items()}
-        return _from_files("starting", options.start, starts, ends), _from_files(
-            "ending", options.end, starts, ends
-        )
+        return _from_files("starting", options.start, starts, ends), _from_files("ending", options.end, starts, ends)
     with options.client.cluster() as cluster:
         reader = OffsetReader(cluster, options.topics, options.isolation_level)
         found = reader.find_all()
