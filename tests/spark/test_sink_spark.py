@@ -80,6 +80,18 @@ def test_rows_choose_their_topics(spark: Any, bootstrap: str) -> None:
         assert all(one.partition == int(one.value or b"") % 2 for one in seen)
 
 
+def test_what_the_source_reads_can_be_written_as_it_is(spark: Any, bootstrap: str) -> None:
+    topic, copy = new_topic(bootstrap, partitions=3), new_topic(bootstrap, partitions=3)
+    save(
+        spark.range(1000).selectExpr("cast(id as string) AS value", "cast(id as string) AS key"), bootstrap, topic=topic
+    )
+    rows = spark.read.format("skidway").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).load()
+    assert {"offset", "timestamp", "timestampType", "topic"} < set(rows.columns)
+    save(rows, bootstrap, topic=copy)
+    assert [one[:4] for one in read_topic(bootstrap, copy)] == [one[:4] for one in read_topic(bootstrap, topic)]
+    assert len(read_topic(bootstrap, copy)) == 1000
+
+
 def test_what_is_wrong_fails_before_the_job(spark: Any, bootstrap: str) -> None:
     rows = spark.range(1).selectExpr("cast(id as string) AS value")
     with pytest.raises(AnalysisException, match="option topik: there is no such option; did you mean topic"):

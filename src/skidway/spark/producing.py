@@ -209,7 +209,7 @@ class BatchProducer:
         except BrokerError as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-        return self.cluster.refresh([name], create=True).topics.get(name)
+        return self.cluster.retrying(lambda: self.cluster.refresh([name], create=True)).topics.get(name)
 
     def batch_bytes(self, topic: str) -> int:
         """How large batches are to be: as configured, or less where a topic turned out not to take that."""
