@@ -93,7 +93,7 @@ class AtLeastOnce:
 
     def abort(self, prepared: Sequence[Prepared], batch_id: int | None) -> None:
         logger.warning(
-            "%s was given up: tasks that did not fail have written %s, and those that failed may have written some too; "
+            "%s was given up: tasks that did not fail have written %s, and those that failed perhaps some more; "
             "all of this stays, and writing it again will store it a second time",
             _job(prepared, batch_id),
             _amount(prepared),
