@@ -86,8 +86,7 @@ class ModelWorld:
         self.answers: dict[int, Any] = {}
         """Of the calls answered since they were last taken away."""
         self.host: Replicated[GroupCoordinator, GroupRecord] = Replicated(self.new_machine, self)
-        self.submit(Tick())
-        self.answers.clear()
+        self.tick()
 
     def new_machine(self) -> GroupCoordinator:
         return self.machine_class(self.settings, self.topics, self.dice, self, Consumer)
@@ -132,12 +131,14 @@ class ModelWorld:
         answers, self.answers = self.answers, {}
         return answers
 
+    def tick(self) -> None:
+        self.host.submit(Tick(), self.now_ms, lambda reply: None)
+
     def tick_if_due(self) -> None:
         for _ in range(100):
             if self.host.machine.deadline_ms > self.now_ms:
                 return
-            number = self.submit(Tick())
-            self.answers.pop(number, None)
+            self.tick()
         raise AssertionError("the coordinator is never done with ticks of the same millisecond")
 
     def commit(self) -> None:
@@ -150,8 +151,7 @@ class ModelWorld:
         self.batches = [(end, batch) for end, batch in self.batches if end <= cut]
         self.committed = min(self.committed, self.end_offset)
         self.host.on_lost(NotCoordinator())
-        number = self.submit(Tick())
-        self.answers.pop(number, None)
+        self.tick()
 
     def rebuilt(self, *, compacted: bool = False) -> GroupCoordinator:
         """Another coordinator, by the log alone."""

@@ -57,6 +57,19 @@ def error(name: str) -> tuple[str, ...]:
     return ("error", name)
 
 
+def read_topics(metadata: bytes) -> set[str] | None:
+    """Of a consumer's subscription: version, number of topics, names."""
+    try:
+        topics, position = set(), 6
+        for _ in range(int.from_bytes(metadata[2:6], "big", signed=True)):
+            size = int.from_bytes(metadata[position : position + 2], "big")
+            topics.add(metadata[position + 2 : position + 2 + size].decode())
+            position += 2 + size
+    except UnicodeDecodeError:
+        return None
+    return topics if 6 <= position <= len(metadata) else None
+
+
 class NaiveClassicGroup:
     def __init__(self, settings: GroupSettings, choose: Callable[[str, Iterable[str]], str]) -> None:
         self.settings = settings
@@ -75,6 +88,8 @@ class NaiveClassicGroup:
         self.join_ends_ms: int | None = None
         self.sync_ends_ms: int | None = None
         self.since_ms = 0
+        self.topics: set[str] | None = None
+        """What the last generation subscribes to; None when that cannot be known."""
         self.durable = Durable()
         self.answers: dict[int, Any] = {}
         self.now_ms = 0
@@ -303,11 +318,13 @@ class NaiveClassicGroup:
         self.since_ms = self.now_ms
         if not self.members:
             self.state, self.protocol = EMPTY, None
+            self.topics = self._subscribed()
             self._save()
             return
         if self.leader not in joined:
             self.leader = self.choose("leader", joined)
         self.protocol = self.choose("protocol", self.winners())
+        self.topics = self._subscribed()
         self.state = COMPLETING
         self.sync_ends_ms = self.now_ms + self.rebalance_ms()
         for member_id, member in self.members.items():
@@ -503,7 +520,35 @@ class NaiveClassicGroup:
             member.join = member.sync = None
             member.unsynced = member.is_new = False
             member.expires_ms = now_ms + member.session_ms
+        self.topics = self._subscribed()
         self._save()
+
+    # Offsets.
+
+    def _subscribed(self) -> set[str] | None:
+        if self.protocol_type != "consumer":
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            read = read_topics(member.metadata(self.protocol))
+            if read is None:
+                return None
+            topics |= read
+        return topics
+
+    def is_subscribed(self, topic: str) -> bool:
+        """A group of consumers whose subscription nobody can read may read everything."""
+        return self.protocol_type == "consumer" if self.topics is None else topic in self.topics
+
+    def retained_since_ms(self, committed_ms: int) -> int | None:
+        """From when on the time counts after which an offset is forgotten; None when it does not."""
+        if not self.protocol_type:
+            return committed_ms
+        if self.state == EMPTY:
+            return self.since_ms
+        if self.protocol_type == "consumer" and self.topics is not None and self.state == STABLE:
+            return committed_ms
+        return None
 
     # How it looks.
 
