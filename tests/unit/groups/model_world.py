@@ -80,6 +80,7 @@ class ModelWorld:
         self.now_ms = 0
         self.calls = 0
         self.batches: list[tuple[int, bytes]] = []
+        self._decoded: dict[bytes, list[GroupRecord]] = {}
         self.committed = 0
         self.prompt = True
         """Whether what is written is committed at once."""
@@ -112,7 +113,10 @@ class ModelWorld:
         return self.end_offset
 
     def read_all(self) -> list[GroupRecord]:
-        return [record for _, batch in self.batches for record in from_batches(batch)]
+        for _, batch in self.batches:
+            if batch not in self._decoded:
+                self._decoded[batch] = list(from_batches(batch))
+        return [record for _, batch in self.batches for record in self._decoded[batch]]
 
     # What happens.
 
