@@ -4,6 +4,7 @@ Every answer, its time, and the state after every step have to be the model's; a
 has to be the model's as well.
 """
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -134,7 +135,8 @@ class ClassicAgainstModel(RuleBasedStateMachine):
 
     def submit(self, operation: Operation[Any], client: Remembered | None = None) -> None:
         self.world.dice.step += 1
-        number = self.world.submit(operation)
+        given, operation = operation, copy.copy(operation)
+        number = self.world.submit(given)
         if client is not None:
             client.waiting = number
         match operation:
@@ -188,6 +190,15 @@ class ClassicAgainstModel(RuleBasedStateMachine):
         for _ in range(3):
             for number in range(4):
                 self.go_on(number, PROTOCOLS[1])
+
+    @rule(times=st.integers(1, 4), numbers=st.sampled_from([(0, 1), (0, 1, 3), (0, 1, 2, 3)]))
+    def live_on(self, times: int, numbers: tuple[int, ...]) -> None:
+        """Longer than a session, with signs of life in it."""
+        for _ in range(times):
+            self.pass_time(2_500)
+            for _ in range(2):
+                for number in numbers:
+                    self.go_on(number, PROTOCOLS[1])
 
     @rule(
         number=CLIENTS,

@@ -5,6 +5,7 @@ well. Of the invariants, C1 (no partition in two hands) is also held against wha
 C5 (epochs never go back) against what they were told. When the faults are over everyone gets what it should.
 """
 
+import copy
 from typing import Any
 
 import hypothesis.strategies as st
@@ -124,7 +125,7 @@ class ConsumersAgainstModel(RuleBasedStateMachine):
 
     def submit(self, call: ConsumerHeartbeat) -> tuple[Any, ...]:
         self.world.dice.step += 1
-        self.world.submit(call)
+        self.world.submit(copy.copy(call))
         (reply,) = self.world.take_answers().values()
         answer = shown(reply)
         assert answer == self.model.heartbeat(call)
@@ -146,6 +147,13 @@ class ConsumersAgainstModel(RuleBasedStateMachine):
         for _ in range(rounds):
             for number in (0, 1, 2, 3, 5):
                 self.beat(number, False)
+
+    @rule(times=st.integers(1, 3), number=CLIENTS)
+    def live_on(self, times: int, number: int) -> None:
+        """Longer than a session, with signs of life in it."""
+        for _ in range(times):
+            self.wait(19_000)
+            self.beat(number, False)
 
     @rule(number=CLIENTS, subscription=st.sampled_from(SUBSCRIPTIONS))
     def subscribe(self, number: int, subscription: tuple[list[str], str]) -> None:
@@ -184,7 +192,8 @@ class ConsumersAgainstModel(RuleBasedStateMachine):
         member = self.model.members.get(member_id)
         epoch = (member.epoch if member else 1) + data.draw(st.sampled_from([0, 0, -1, 1, -2]))
         instance = data.draw(st.sampled_from([member.instance if member else None, None, "i", "j"]))
-        everything = [(self.world.topics.id_of(n) or b"", p) for n, size in self.world.topics.sizes.items() for p in range(size)]
+        sizes = self.world.topics.sizes.items()
+        everything = [(self.world.topics.id_of(name) or b"", each) for name, size in sizes for each in range(size)]
         owned = data.draw(st.none() | st.frozensets(st.sampled_from(everything), max_size=3)) if everything else None
         call = ConsumerHeartbeat("g", member_id, max(epoch, 1), instance)
         call.owned = None if owned is None else by_topic(owned)

@@ -171,11 +171,16 @@ class OffsetsAgainstModel(RuleBasedStateMachine):
 
     # Members.
 
-    @rule(topic=st.sampled_from(TOPICS), protocol_type=st.sampled_from(["consumer", "consumer", "connect"]))
-    def join_and_sync(self, topic: str, protocol_type: str) -> None:
+    @rule(
+        topic=st.sampled_from(TOPICS),
+        protocol_type=st.sampled_from(["consumer", "consumer", "connect"]),
+        session_ms=st.sampled_from([300_003, 6_003]),
+        partitions=st.lists(st.sampled_from(PARTITIONS), max_size=3, unique=True),
+    )
+    def join_and_sync(self, topic: str, protocol_type: str, session_ms: int, partitions: Any) -> None:
         self.commit_log()
         group = self.model.classic["live"]
-        call = JoinGroup("live", self.member_id, None, "c", "h", 6_003, 5_003, protocol_type, [])
+        call = JoinGroup("live", self.member_id, None, "c", "h", session_ms, 5_003, protocol_type, [])
         call.protocols = [("range", SUBSCRIPTIONS[topic])]
         call.member_id_required = False
         self.world.dice.step += 1
@@ -193,6 +198,8 @@ class OffsetsAgainstModel(RuleBasedStateMachine):
             group.sync(number, sync)
             self.compare()
             self.commit_log()
+            if partitions:
+                self.commit_offsets("live", partitions, "right", "m", -1, 9)
 
     @rule()
     def leave(self) -> None:
