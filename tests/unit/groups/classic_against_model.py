@@ -110,9 +110,7 @@ class ClassicAgainstModel(RuleBasedStateMachine):
 
     @initialize(delay_ms=st.sampled_from([0, 500, 3_000]), size_max=st.sampled_from([100, 3, 2]))
     def begin(self, delay_ms: int, size_max: int) -> None:
-        settings = GroupSettings(
-            initial_rebalance_delay_ms=delay_ms, size_max=size_max, retention_check_ms=10**9
-        )
+        settings = GroupSettings(initial_rebalance_delay_ms=delay_ms, size_max=size_max, retention_check_ms=10**9)
         self.world = self.world_class(settings, Topics(t=4))
         self.model = NaiveClassicGroup(settings, self.choose)
         self.clients = [Remembered(f"c{number}", instance) for number, instance in enumerate(INSTANCES)]
@@ -228,9 +226,7 @@ class ClassicAgainstModel(RuleBasedStateMachine):
     @rule(numbers=st.lists(CLIENTS, min_size=1, max_size=3), by_instance=st.booleans())
     def leave(self, numbers: list[int], by_instance: bool) -> None:
         leaving = [self.clients[number] for number in numbers]
-        members = [
-            Leaving("" if by_instance and each.instance else each.member_id, each.instance) for each in leaving
-        ]
+        members = [Leaving("" if by_instance and each.instance else each.member_id, each.instance) for each in leaving]
         self.submit(LeaveGroup("g", members))
 
     # Clients that say what is not so.

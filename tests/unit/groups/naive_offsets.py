@@ -42,7 +42,9 @@ class NaiveConsumers:
 
 
 class NaiveOffsets:
-    def __init__(self, settings: GroupSettings, topics: Topics, group_ids: list[str], choose: Callable[..., str]) -> None:
+    def __init__(
+        self, settings: GroupSettings, topics: Topics, group_ids: list[str], choose: Callable[..., str]
+    ) -> None:
         self.settings, self.topics, self.choose = settings, topics, choose
         self.classic = {each: NaiveClassicGroup(settings, choose) for each in group_ids}
         self.consumers: dict[str, NaiveConsumers] = {}
@@ -232,4 +234,3 @@ class NaiveOffsets:
             if each.member is not None:
                 each.expires_ms = self.now_ms + self.settings.consumer_session_timeout_ms
         self.check_ms = self.now_ms + self.settings.retention_check_ms
-

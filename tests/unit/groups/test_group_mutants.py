@@ -333,9 +333,7 @@ MUTANTS: list[tuple[type[RuleBasedStateMachine], list[Any]]] = [
     ("tests", "mutant"),
     [pytest.param(tests, each, id=f"{tests.__name__}-{each.__name__}") for tests, found in MUTANTS for each in found],
 )
-def test_the_model_finds(
-    tests: type[RuleBasedStateMachine], mutant: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_model_finds(tests: type[RuleBasedStateMachine], mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     machine_class = GroupCoordinator
     if isinstance(mutant, type):
         machine_class = mutant

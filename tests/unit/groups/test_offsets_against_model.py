@@ -1,9 +1,9 @@
 """Committed offsets against a naive model, by hypothesis."""
 
 import pytest
-from offsets_against_model import OffsetsAgainstModel
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+from offsets_against_model import OffsetsAgainstModel
 
 
 def test_every_offset_is_the_models_and_none_acknowledged_is_lost() -> None:
