@@ -13,6 +13,7 @@ from classic_against_model import ClassicAgainstModel
 from consumers_against_model import ConsumersAgainstModel
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from mixed_groups import MixedGroups
 from model_world import ModelWorld
 from offsets_against_model import OffsetsAgainstModel
 
@@ -181,6 +182,11 @@ class SubscribedOffsetsAreDeleted(Mutant):
         return decision
 
 
+class GroupsNeverMigrate(Mutant):
+    def __init__(self, settings: Any, *rest: Any) -> None:
+        super().__init__(replace(settings, consumer_migration_policy="disabled"), *rest)
+
+
 class OffsetsExpireEarly(Mutant):
     def __init__(self, settings: Any, *rest: Any) -> None:
         super().__init__(replace(settings, retention_ms=settings.retention_ms - 20_000), *rest)
@@ -326,6 +332,7 @@ MUTANTS: list[tuple[type[RuleBasedStateMachine], list[Any]]] = [
             everything_goes_to_one,
         ],
     ),
+    (MixedGroups, [GroupsNeverMigrate, CommitsAreNotWritten, given_before_given_up]),
 ]
 
 
