@@ -210,7 +210,8 @@ def downgrade(change: Change, leaving: str | None, reply: Any) -> GroupDecision:
         assignment = write_assignment(held, each.metadata(classic.protocol_name), context)
         classic.put(replace(each, assignment=assignment))
     classic.topics = classic.subscribed_topics()
-    record = classic.record()
+    # Without a leader: a coordinator that finds this record, and none of the rebalance after it, begins that anew.
+    record = replace(classic, leader=None).record()
     rebalance = Rebalance(context, classic, change.now_ms)
     for member_id in classic.members:
         rebalance.renew(member_id)

@@ -34,3 +34,14 @@ def test_a_group_that_goes_back_and_forth_remembers_who_still_has_what() -> None
     assert story.kind() == "consumer"
     story.all_is_legal()
     story.teardown()
+
+
+def test_a_coordinator_lost_on_the_way_back_still_gives_everything_to_somebody() -> None:
+    """What the last consumer of the new protocol had is not forgotten with the rebalance that was to give it away."""
+    story = MixedGroups()
+    story.begin("bidirectional", True)
+    story.everyone_goes_on("old", 4)
+    story.settles("consumer", [story.modern[0], *story.old[:2]])
+    story.modern_leaves(0, False)
+    story.restart()
+    story.settles("classic", story.old[:2])
