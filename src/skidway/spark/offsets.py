@@ -76,10 +76,13 @@ class OffsetReader:
     def find_all(self) -> Found:
         """Like `find` for a read that begins: what was named must exist."""
         found = self.find()
+        self.require(found)
+        return found
+
+    def require(self, found: Found) -> None:
         if found.missing:
             named = ", ".join(found.missing[:PLACES_SHOWN])
             raise NothingToRead(f"there is no {named}: create it first, or correct the name in the options")
-        return found
 
     def earliest(self, places: Iterable[Place]) -> Offsets:
         return self.at(dict.fromkeys(places, EARLIEST))
