@@ -108,14 +108,18 @@ class StreamPlanner:
         self.newest = end
         if self.report.fail:
             self._check(start, end)
+        offsets = self._admit(start, end, limit, least)
+        if self._initial is not None and start.offsets == self._initial.offsets and start.began is None:
+            # Spark runs a first micro-batch even if there is nothing to do.
+            return Mark(start.offsets if offsets is None else offsets, end.ids, start.offsets)
+        return None if offsets is None else Mark(offsets, end.ids)
+
+    def _admit(self, start: Mark, end: Mark, limit: int | None, least: int | None) -> Offsets | None:
         begin = self._begin(start, end)
         if least is not None and self._target is None and not self._is_enough(begin, end, least):
             return None
         offsets = share(limit, begin, end.offsets) if limit is not None else end.offsets
-        if offsets == start.offsets and not start.made_anew(end.ids):
-            return None
-        first = self._initial is not None and start.offsets == self._initial.offsets and start.began is None
-        return Mark(offsets, end.ids, start.offsets if first else None)
+        return None if offsets == start.offsets and not start.made_anew(end.ids) else offsets
 
     def ranges(self, start: Mark, end: Mark) -> list[OffsetRange]:
         """What the tasks of a micro-batch read; the same for the same marks, as far as the log still has it."""
