@@ -45,9 +45,10 @@ _BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 class Consumer:
     """Give it to GroupCoordinator as `consumer`."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, patterns: Patterns | None = None) -> None:
+        """Coordinators of the same topics may share their `patterns`."""
         self._context = context
-        self._patterns = Patterns()
+        self._patterns = patterns or Patterns()
 
     # What a coordinator asks of a protocol.
 
@@ -169,6 +170,8 @@ class Consumer:
             raise InvalidRequest("MemberId can't be empty.")
         if call.member_epoch == LEAVING_FOR_A_WHILE and call.instance_id is None:
             raise InvalidRequest("InstanceId can't be null.")
+        if call.rebalance_timeout_ms < -1:
+            raise InvalidRequest("RebalanceTimeoutMs must not be negative.")
         if call.member_epoch == JOINING:
             _check_first(call)
         supported = self._context.settings.consumer_assignors

@@ -7,6 +7,7 @@ decision. Each move is a record, applied to the draft at once, so the next move 
 from dataclasses import replace
 from typing import Any
 
+from skidway.errors import InvalidRegularExpression
 from skidway.groups.assignors import ASSIGNORS, Candidate
 from skidway.groups.consumer_group import (
     ConsumerGroup,
@@ -20,7 +21,7 @@ from skidway.groups.consumer_group import (
     topics_record,
 )
 from skidway.groups.kinds import Context, GroupDecision, GroupIs
-from skidway.groups.patterns import Patterns
+from skidway.groups.patterns import PER_GROUP_MAX, Patterns
 from skidway.groups.reconciliation import NO_PARTITIONS, ConsumerMember, MemberState, Partitions, reconcile
 from skidway.groups.records import GroupRecord
 from skidway.runtime.replicated import Decision, Operation
@@ -49,8 +50,17 @@ class Change:
         """Write down what the member said of itself. True when the group has to be assigned anew."""
         if member == before:
             return False
+        if member.regex is not None and (before is None or before.regex != member.regex):
+            self._check_patterns(member.regex)
         self.emit(member_record(self.group.group_id, member))
         return before is None or (before.topics, before.regex) != (member.topics, member.regex)
+
+    def _check_patterns(self, regex: str) -> None:
+        patterns = {member.regex for member in self.group.members.values()} - {None}
+        if regex not in patterns and len(patterns) >= PER_GROUP_MAX:
+            raise InvalidRegularExpression(
+                f"The members of this group have {PER_GROUP_MAX} different regular expressions already."
+            )
 
     def replace_static(self, old: ConsumerMember, new_id: str) -> ConsumerMember:
         """The instance came back under a new id and takes the old place."""
@@ -97,8 +107,9 @@ class Change:
     def _topics(self) -> TopicSizes:
         cluster = self.context.topics
         names: set[str] = set()
-        for member in self.group.members.values():
-            names |= self._subscribed(member)
+        members = self.group.members.values()
+        for subscribed in {(member.topics, member.regex): member for member in members}.values():
+            names |= self._subscribed(subscribed)
         sizes: TopicSizes = {}
         for name in sorted(names):
             topic_id, count = cluster.id_of(name), cluster.partition_count(name)

@@ -16,6 +16,7 @@ from skidway.errors import (
     UnknownMemberId,
     UnsupportedVersion,
 )
+from skidway.groups.bounds import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES
 from skidway.groups.members import CONSUMER_PROTOCOL_TYPE
 from skidway.groups.offsets import CommittedOffset
 from skidway.groups.operations import GroupType
@@ -69,6 +70,7 @@ class ConsumerGroup:
     target: dict[str, Partitions] = field(default_factory=dict)
     topics: TopicSizes = field(default_factory=dict)
     """What the members subscribe to, as it was when the group's epoch was set."""
+    member_bytes: int = 0
 
     # Known to this coordinator only, not to the log: when a member is over unless something happens before.
     sessions: dict[str, int] = field(default_factory=dict)
@@ -101,6 +103,10 @@ class ConsumerGroup:
     @property
     def is_empty(self) -> bool:
         return not self.members
+
+    @property
+    def bytes(self) -> int:
+        return GROUP_BYTES + len(self.group_id) + self.member_bytes
 
     @property
     def deadline_ms(self) -> int | None:
@@ -214,6 +220,7 @@ class ConsumerGroup:
 
     def _apply_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
         known = self.members.get(member_id)
+        self.member_bytes -= bytes_of_member(known)
         if value is None:
             self.members.pop(member_id, None)
             if (
@@ -238,6 +245,7 @@ class ConsumerGroup:
             assignor=value.server_assignor,
             classic=None if classic is None else _classic_side(classic),
         )
+        self.member_bytes += bytes_of_member(self.members[member_id])
         if value.instance_id is not None:
             self.instances[value.instance_id] = member_id
 
@@ -248,6 +256,8 @@ class ConsumerGroup:
                 gone = replace(known, epoch=-1, previous_epoch=-1, assigned=NO_PARTITIONS, revoking=NO_PARTITIONS)
                 self.members[member_id] = gone
             return
+        if known is None:
+            self.member_bytes += bytes_of_member(ConsumerMember(member_id))
         self.members[member_id] = replace(
             known or ConsumerMember(member_id),
             epoch=value.member_epoch,
@@ -267,6 +277,20 @@ class ConsumerGroup:
             GroupRecord(ConsumerGroupPartitionMetadataKey(group_id), None),
             GroupRecord(ConsumerGroupMetadataKey(group_id), None),
         ]
+
+
+def bytes_of_member(member: ConsumerMember | None) -> int:
+    if member is None:
+        return 0
+    names = (member.member_id, member.instance_id or "", member.rack_id or "", member.regex or "")
+    protocols = () if member.classic is None else member.classic.protocols
+    return (
+        MEMBER_BYTES
+        + sum(map(len, names))
+        + sum(map(len, member.topics))
+        + len(member.topics) * NAME_BYTES
+        + sum(len(name) + len(metadata) for name, metadata in protocols)
+    )
 
 
 def _check_epoch(member: ConsumerMember, epoch: int) -> None:

@@ -54,6 +54,11 @@ class Group(Protocol):
     def is_empty(self) -> bool: ...
 
     @property
+    def bytes(self) -> int:
+        """Of memory, without the offsets; an estimate."""
+        ...
+
+    @property
     def deadline_ms(self) -> int | None:
         """When the group wants a tick, on the monotonic clock."""
         ...

@@ -21,6 +21,7 @@ from skidway.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from skidway.groups.bounds import GROUP_BYTES, INVITED_BYTES, MEMBER_BYTES
 from skidway.groups.offsets import CommittedOffset
 from skidway.groups.operations import GroupType, JoinGroup, SyncGroup
 from skidway.groups.records import GroupRecord
@@ -32,6 +33,10 @@ from skidway.wire.schema.group_records import GroupMetadataKey, GroupMetadataVal
 CONSUMER_PROTOCOL_TYPE = "consumer"
 REBALANCE_TIMEOUT_MS_MIN = 100
 """A client may ask for none at all; a phase that ends as it begins would keep the coordinator busy for nothing."""
+
+
+SUBSCRIBED_NAMES_MAX = 200_000
+"""Topics to be read from what the members of one group say. With more, all offsets count as in use."""
 
 
 class State(StrEnum):
@@ -55,6 +60,11 @@ class Member:
 
     def metadata(self, protocol: str | None) -> Buffer:
         return next(metadata for name, metadata in self.protocols if name == protocol)
+
+    @property
+    def bytes(self) -> int:
+        said = sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        return MEMBER_BYTES + len(self.member_id) + len(self.instance_id or "") + said + len(self.assignment)
 
 
 @dataclass(slots=True)
@@ -93,6 +103,7 @@ class ClassicGroup:
     """How many members support each protocol."""
     topics: frozenset[str] | None = None
     """What the members subscribe to; None where that cannot be known."""
+    member_bytes: int = 0
 
     # Known to this coordinator only, not to the log.
     joins: dict[str, JoinGroup] = field(default_factory=dict)
@@ -121,6 +132,10 @@ class ClassicGroup:
     @property
     def is_empty(self) -> bool:
         return self.state == State.EMPTY
+
+    @property
+    def bytes(self) -> int:
+        return GROUP_BYTES + len(self.group_id) + self.member_bytes + len(self.invited) * INVITED_BYTES
 
     @property
     def deadline_ms(self) -> int | None:
@@ -182,6 +197,7 @@ class ClassicGroup:
         """A new member, or another state of one that is here."""
         self._discount(member.member_id)
         self.members[member.member_id] = member
+        self.member_bytes += member.bytes
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
         for name in {name for name, _ in member.protocols}:
@@ -191,6 +207,7 @@ class ClassicGroup:
         member = self.members.get(member_id)
         if member is None:
             return
+        self.member_bytes -= member.bytes
         if member.instance_id is not None:
             self.instances.pop(member.instance_id, None)
         for name in {name for name, _ in member.protocols}:
@@ -269,10 +286,13 @@ class ClassicGroup:
         if self.protocol_name is None:
             return None
         topics: set[str] = set()
-        for member in self.members.values():
-            subscribed = _subscribed(member.metadata(self.protocol_name))
+        names_left = SUBSCRIBED_NAMES_MAX
+        # Most members say the same.
+        for metadata in {bytes(member.metadata(self.protocol_name)) for member in self.members.values()}:
+            subscribed = _subscribed(metadata, names_left)
             if subscribed is None:
                 return None
+            names_left -= len(subscribed)
             topics.update(subscribed)
         return frozenset(topics)
 
@@ -332,10 +352,10 @@ class ClassicGroup:
         return group
 
 
-def _subscribed(metadata: Buffer) -> list[str] | None:
-    """Every version of the subscription begins as version 0 does; None when it is not one."""
+def _subscribed(metadata: Buffer, names_max: int) -> list[str] | None:
+    """Every version of the subscription begins as version 0 does; None when it is not one, or too long to read."""
     try:
-        subscription, _ = codec(ConsumerProtocolSubscription).decoder(0)(metadata, 2)
+        subscription, _ = codec(ConsumerProtocolSubscription).decoder(0)(metadata, 2, names_max)
     except InvalidRequest:
         return None
     topics: list[str] = subscription.topics

@@ -82,9 +82,9 @@ def read_assignment(data: Buffer, context: Context) -> Partitions:
 def _with_ids(named: list[tuple[str, list[int]]], context: Context) -> Partitions:
     partitions: set[Partition] = set()
     for name, numbers in named:
-        topic_id = context.topics.id_of(name)
-        if topic_id is not None:
-            partitions.update((topic_id, number) for number in numbers)
+        topic_id, count = context.topics.id_of(name), context.topics.partition_count(name)
+        if topic_id is not None and count is not None:
+            partitions.update((topic_id, number) for number in numbers if 0 <= number < count)
     return frozenset(partitions)
 
 

@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skidway.limits import INT64_MAX
-from skidway.records.batch import TIMESTAMP_TYPE_BIT, BatchHeader
+from skidway.records.batch import TIMESTAMP_TYPE_BIT
 from skidway.records.record import RECORD_BYTES_MIN, RECORD_HEADERS_MAX
 from skidway.spark.compiling import compiled, copy_bytes, inlined
 from skidway.spark.decode_python import explain, readable
-from skidway.spark.run import HEADERS_TYPE, TIMESTAMP_MS_MAX, TIMESTAMP_TYPE, MalformedRecord, Part, Run, Wanted
+from skidway.spark.run import HEADERS_TYPE, TIMESTAMP_MS_MAX, TIMESTAMP_TYPE, MalformedRecord, Part, Piece, Run, Wanted
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -213,7 +213,7 @@ class KernelReader:
 
     def read(self, run: Run, wanted: Wanted) -> Iterator[Part]:
         source = _readable(run.source)
-        pieces = np.array([_numbers(*piece) for piece in run.pieces], np.int64)
+        pieces = np.array([_numbers(piece) for piece in run.pieces], np.int64)
         rows_max = min(wanted.rows_max, max(int(pieces[:, 5].sum()), 1))
         if self._table.shape[1] < rows_max:
             self._table = np.empty((LINES, rows_max), np.int64)
@@ -286,10 +286,11 @@ def _readable(source: memoryview) -> Bytes:
     return array
 
 
-def _numbers(header: BatchHeader, position: int, end: int) -> tuple[int, ...]:
-    by_broker = header.attributes & TIMESTAMP_TYPE_BIT
-    timestamp = header.max_timestamp if by_broker else header.base_timestamp
-    return position, end, header.base_offset, header.last_offset_delta, timestamp, header.record_count, by_broker
+def _numbers(piece: Piece) -> tuple[int, ...]:
+    header, position, end = piece
+    base_offset, _, _, _, _, attributes, last_delta, base_timestamp, max_timestamp, _, _, _, count = header
+    by_broker = attributes & TIMESTAMP_TYPE_BIT
+    return position, end, base_offset, last_delta, max_timestamp if by_broker else base_timestamp, count, by_broker
 
 
 def _gathered(source: Bytes, places: Numbers, lengths: Numbers, size: int) -> pa.Array:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from consumer_stories import Cluster, World, named, numbered, read, written
+from weighing import check_weights
 
 from skidway.errors import ErrorCode, MemberIdRequired, NotCoordinator, ProtocolError
 from skidway.groups.consumer_group import ConsumerGroup
@@ -270,6 +271,7 @@ class History(World):
 
     def check(self) -> None:
         self.checks += 1
+        check_weights(self.host.machine)
         if self.checks % 10 == 0:
             self.check_rebuilt()
         group = self.host.machine.groups.get("g")

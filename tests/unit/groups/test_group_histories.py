@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from weighing import check_weights
 
 from skidway.errors import ErrorCode, MemberIdRequired, NotCoordinator, ProtocolError
 from skidway.groups.coordinator import GroupCoordinator
@@ -306,6 +307,8 @@ class History:
         rebuilt = self.new_machine()
         for record in self.read_all():
             rebuilt.apply(record)
+        check_weights(rebuilt)
+        check_weights(self.host.machine)
         assert rebuilt.offsets == self.host.machine.offsets
         for group in self.groups():
             self.check_group(group)
