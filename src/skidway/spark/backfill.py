@@ -22,6 +22,7 @@ from skidway.spark.offsets import NO_ID, NothingToRead, OffsetReader, Offsets, c
 from skidway.spark.options import SourceOptions
 from skidway.spark.planning import LossReport, OffsetRange, clip, plan, split
 from skidway.spark.positions import Assign, AtOffsets, AtTime, AtTimes, Edge, Place, Position, Subscribe
+from skidway.spark.reading import ROWS_MAX
 from skidway.spark.segment_files import BackfillFailed, FileFetch, FileRange, FoundLog, find_logs
 
 TASK_BYTES = 256 * MIB
@@ -66,7 +67,7 @@ def _file_end(options: SourceOptions, log: FoundLog, end: int) -> int:
 
 def read_files(task: FileRange, options: SourceOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     wanted = task.wanted
-    decoder = Decoder(wanted.topic, wanted.partition, columns, kernel=options.kernel)
+    decoder = Decoder(wanted.topic, wanted.partition, columns, kernel=options.kernel, rows_max=ROWS_MAX)
     fetch = FileFetch(
         task, LossReport(options.fail_on_data_loss), committed_only=options.isolation_level == READ_COMMITTED
     )
