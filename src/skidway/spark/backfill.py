@@ -106,7 +106,11 @@ def _chosen(options: SourceOptions) -> dict[Place, FoundLog]:
 def _edges(options: SourceOptions, logs: Mapping[Place, FoundLog], report: LossReport) -> tuple[Offsets, Offsets]:
     places = list(logs)
     if options.client is None:
-        ends = {place: log.active_end() if options.backfill_active else log.closed_end for place, log in logs.items()}
+        # A log may begin inside its active segment: then it has no history.
+        ends = {
+            place: max(log.start, log.active_end() if options.backfill_active else log.closed_end)
+            for place, log in logs.items()
+        }
         starts = {place: log.start for place, log in logs.items()}
         return _from_files("starting", options.start, starts, ends), _from_files("ending", options.end, starts, ends)
     with options.client.cluster() as cluster:
