@@ -72,6 +72,9 @@ class StreamPlanner:
         self._initial: Mark | None = None
         self._target: Mark | None = None
         self._last_batch_s: float | None = None
+        self._found: Found | None = None
+        self._missing: list[str] = []
+        self._has_planned = False
         self._progress = Progress(self.cluster, options.group_id) if options.group_id else None
 
     def close(self) -> None:
@@ -85,6 +88,11 @@ class StreamPlanner:
                 self.options.start, found.places, unmatched_is_latest=self.options.start_unmatched_is_latest
             )
             self._initial = Mark(offsets, found.ids)
+            if self._target is not None:
+                # Asked for after the target was: what came in between belongs to neither.
+                for place, offset in offsets.items():
+                    self._target.offsets[place] = max(offset, self._target.offsets.get(place, 0))
+                self._target.ids |= found.ids
         return self._initial
 
     def stop_at_present(self) -> None:
@@ -96,30 +104,45 @@ class StreamPlanner:
 
         `least`: wait for so many, or for the longest delay that the options allow.
         """
-        if self._progress is not None:
-            self._progress.commit(start.offsets)
         end = self._target or self._ends(start)
         self.newest = end
+        self._check_missing(start)
+        if self._progress is not None:
+            self._progress.commit(start.offsets)
         if self.report.fail:
             self._check(start, end)
+        offsets = self._admit(start, end, limit, least)
+        if self._is_first(start):
+            # Spark runs a first micro-batch even if there is nothing to do.
+            return Mark(start.offsets if offsets is None else offsets, end.ids, start.offsets)
+        return None if offsets is None else Mark(offsets, end.ids)
+
+    def _is_first(self, start: Mark) -> bool:
+        """Whether nothing comes before the micro-batch that begins at `start`, in this run or an earlier one."""
+        at_initial = self._initial is not None and start.offsets == self._initial.offsets
+        return at_initial and start.began is None and not self._has_planned
+
+    def _admit(self, start: Mark, end: Mark, limit: int | None, least: int | None) -> Offsets | None:
         begin = self._begin(start, end)
         if least is not None and self._target is None and not self._is_enough(begin, end, least):
             return None
         offsets = share(limit, begin, end.offsets) if limit is not None else end.offsets
-        if offsets == start.offsets and not start.made_anew(end.ids):
-            return None
-        first = self._initial is not None and start.offsets == self._initial.offsets and start.began is None
-        return Mark(offsets, end.ids, start.offsets if first else None)
+        return None if offsets == start.offsets and not start.made_anew(end.ids) else offsets
 
     def ranges(self, start: Mark, end: Mark) -> list[OffsetRange]:
         """What the tasks of a micro-batch read; the same for the same marks, as far as the log still has it."""
+        self._has_planned = True
         if start.offsets == end.offsets and not start.made_anew(end.ids):
             return []
         begin = start.offsets if end.began is None else end.began
-        found = self.reader.find()
-        gone = set(end.made_anew(found.ids))
-        here = [place for place in found.places if place in end.offsets and place[0] not in gone]
-        ranges = plan(begin, end.offsets, end.ids, self.reader.earliest(here), start.made_anew(end.ids), self.report)
+
+        def log_starts(found: Found) -> Offsets:
+            gone = set(end.made_anew(found.ids))
+            here = [place for place in found.places if place in end.offsets and place[0] not in gone]
+            return self.reader.earliest(here)
+
+        _, starts = self.reader.find_with(log_starts)
+        ranges = plan(begin, end.offsets, end.ids, starts, start.made_anew(end.ids), self.report)
         return split(
             ranges,
             min_partitions=self.options.min_partitions,
@@ -131,22 +154,26 @@ class StreamPlanner:
         for attempt in range(self.options.offset_retries + 1):
             if attempt:
                 time.sleep(self.options.offset_retry_pause_ms / 1000)
-            found = self.reader.find() if self._initial is not None or start is not None else self.reader.find_all()
-            ends = Mark(self.reader.latest(found.places), found.ids)
-            if start is None or not any(end < start.offsets.get(place, 0) for place, end in ends.offsets.items()):
+            found, offsets = self.reader.find_with(lambda found: self.reader.latest(found.places))
+            self._found = found
+            ends = Mark(offsets, found.ids)
+            if start is None or start.made_anew(ends.ids):
                 break
-            if start.made_anew(ends.ids):
+            if not any(end < start.offsets.get(place, 0) for place, end in offsets.items()):
                 break
-        if start is not None and found.missing:
-            self._check_missing(start, found)
         return ends
 
-    def _check_missing(self, start: Mark, found: Found) -> None:
-        """A topic that never was there is a mistake in the options, one that was is a loss."""
+    def _check_missing(self, start: Mark) -> None:
+        """A topic that was read and is gone is a loss, for others to report; one that was not may be a mistake."""
+        assert self._found is not None
         known = {f"topic {topic}" for topic, _ in start.offsets}
         known |= {f"partition {partition} of topic {topic}" for topic, partition in start.offsets}
-        if set(found.missing) - known:
-            self.reader.find_all()
+        unknown = [name for name in self._found.missing if name not in known]
+        if unknown and self.report.fail:
+            self.reader.require(self._found)
+        elif unknown and unknown != self._missing:
+            logger.warning("there is no %s; it is read when there is", ", ".join(unknown))
+        self._missing = unknown
 
     def _check(self, start: Mark, end: Mark) -> None:
         """Before anything is written into the checkpoint."""
