@@ -66,6 +66,11 @@ def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
     raise typer.Exit(code)
 
 
+def warn(message: str) -> None:
+    """The command goes on."""
+    typer.secho(f"warning: {message}", fg=typer.colors.YELLOW, err=True)
+
+
 def misused(message: str) -> NoReturn:
     """The words of the command make no sense, whatever the broker holds."""
     fail(message, EXIT_USAGE)
