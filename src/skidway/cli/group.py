@@ -96,16 +96,16 @@ def describe(
 
     Behind is the age of the first message that the group has not consumed.
     """
-    from skidway.client.groups import NoSuchGroup
+    from skidway.client.errors import BrokerError
 
     documents: list[dict[str, Any]] = []
-    missing: list[str] = []
+    failures: list[str] = []
     with _cluster(bootstrap, timeout) as cluster:
         for name in groups:
             try:
                 documents.append(_describe(cluster, name))
-            except NoSuchGroup as error:
-                missing.append(str(error))
+            except BrokerError as error:
+                failures.append(str(error))
     if as_json:
         print_json(documents)
     else:
@@ -113,8 +113,8 @@ def describe(
             if number:
                 typer.echo()
             _print_description(document)
-    if missing:
-        fail("; ".join(missing))
+    if failures:
+        fail("; ".join(failures))
 
 
 @app.command(epilog="Example: skidway group reset billing --to 2026-01-31T12:00 --topic orders --execute")
@@ -164,14 +164,22 @@ def delete(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Delete groups that have no members, with their committed offsets."""
+    from skidway.client.errors import BrokerError
     from skidway.client.groups import Groups
 
+    failures: list[str] = []
     if not yes:
         typer.confirm(f"delete {', '.join(groups)} with all committed offsets?", abort=True)
     with _cluster(bootstrap, timeout) as cluster:
         for name in groups:
-            Groups(cluster).delete(name)
-            typer.echo(f"deleted {name}")
+            try:
+                Groups(cluster).delete(name)
+            except BrokerError as error:
+                failures.append(str(error))
+            else:
+                typer.echo(f"deleted {name}")
+    if failures:
+        fail("; ".join(failures))
 
 
 def _target(to: str | None, shift: int | None) -> Target:

@@ -165,7 +165,9 @@ def test_only_the_topics_named(cluster: Cluster, group: str, topic: str) -> None
 
 def test_delete(group: str) -> None:
     assert run("delete", group, stdin="n\n", fails=True).exit_code == 1
-    assert f"deleted {group}" in run("delete", group, "--yes").stdout
+    ended = run("delete", "no-such-group", group, "--yes", fails=True)
+    assert (ended.exit_code, ended.stdout) == (1, f"deleted {group}\n")
+    assert "cannot delete group no-such-group" in ended.stderr
     assert "no such group" in run("describe", group, fails=True).stderr
     assert "no such group" in run("delete", group, "--yes", fails=True).stderr
 
