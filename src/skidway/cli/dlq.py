@@ -14,6 +14,7 @@ from skidway.cli.output import (
     Timeout,
     friendly,
     group,
+    harmless,
     misused,
     print_json,
     print_table,
@@ -220,11 +221,6 @@ def _print_letter(letter: "Consumed") -> None:
     shown = Shown(key=True, headers=bool(own_headers(letter.headers)))
     line = writer(Format.TEXT, shown, terminal=True)(letter._replace(headers=own_headers(letter.headers)))
     typer.echo("    " + line.decode("utf-8", "backslashreplace").rstrip("\n").replace("\n", "\n    "))
-
-
-def harmless(text: str) -> str:
-    """On one line, and unable to command a terminal."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def _summary_document(topic: str, summary: "Summary", execute: bool) -> dict[str, Any]:

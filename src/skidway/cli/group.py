@@ -14,6 +14,7 @@ from skidway.cli.output import (
     fail,
     friendly,
     group,
+    harmless,
     misused,
     print_json,
     print_table,
@@ -152,7 +153,7 @@ def reset(
         return
     _print_moves(moves)
     done = f"group {name} reset" if execute else "dry run: nothing was changed; --execute does it"
-    typer.echo(done)
+    typer.echo(harmless(done))
 
 
 @app.command(epilog="Example: skidway group delete billing --yes")
@@ -268,7 +269,8 @@ def _lag_document(lag: "Lag", now_ms: int) -> dict[str, Any]:
 
 def _print_description(document: dict[str, Any]) -> None:
     members = document["members"]
-    typer.echo(f"{document['group']}  {document['state']}  {document['type']}  {document['assignor']}".rstrip())
+    first = (document["group"], document["state"], document["type"], document["assignor"])
+    typer.echo(harmless("  ".join(first)).rstrip())
     typer.echo(headline(document))
     if document["partitions"]:
         rows = [

@@ -209,6 +209,18 @@ def test_a_few_of_many_members_are_named() -> None:
     assert who(group) == "50 members (app-0 at 10.0.0.1, app-1 at 10.0.0.1, app-10 at 10.0.0.1 and 47 more)"
 
 
+def test_the_name_of_a_group_commands_no_terminal(cluster: Cluster, topic: str) -> None:
+    """A group is called whatever a client likes."""
+    named = f"{topic}\x1b[2J\n"
+    Groups(cluster).commit(named, {(topic, 0): 4})
+    for words in (("list",), ("describe", named), ("reset", named, "--to", "earliest")):
+        assert "\x1b" not in run(*words).stdout
+    assert f"{topic}\\x1b[2J\\n" in run("list").stdout
+    assert [one["group"] for one in read_json("list") if one["group"].startswith(topic)] == [named]
+    refused = run("describe", f"{named}?", fails=True).stderr
+    assert len(refused.splitlines()) == 1
+
+
 def test_ages() -> None:
     assert [age(seconds) for seconds in (None, 0.0, 1.234, 75, 5400, 200_000)] == [
         "-",
