@@ -203,6 +203,8 @@ def _refuse_live(groups: Any, name: str, *, known: bool) -> None:
         return
     if found.live:
         reason = "its members would commit over the reset, stop them first"
+        if any(member.instance_id is not None for member in found.members):
+            reason += " (one with an instance id stays for its session timeout)"
         fail(f"group {name} is in use: {found.state}, {who(found)}; {reason}")
 
 

@@ -17,11 +17,12 @@ from skidway.limits import KIB
 # Enough for the first batch of most partitions at once; a larger one comes when its partition is the first in turn.
 FIRST_BATCH_BYTES = 64 * KIB
 WAIT_MS = 100
+GONE = "it does not exist any more"
 
 
 @dataclass(slots=True)
 class Lag:
-    """Of one partition. None: there is no committed offset, or the topic is gone, and so nothing to compare."""
+    """Of one partition. None: there is no committed offset, or the partition is gone, and so nothing to compare."""
 
     topic: str
     partition: int
@@ -32,7 +33,7 @@ class Lag:
     first_unconsumed_ms: int | None = None
     """Timestamp of the first message that is not consumed."""
     problem: str | None = None
-    """Why nothing, or not all, is known of a partition that is there."""
+    """Why nothing, or not all, is known of the partition."""
 
     @property
     def messages(self) -> int | None:
@@ -76,10 +77,12 @@ def _complete(cluster: Cluster, topic: str, lags: list[Lag]) -> None:
     try:
         existing = cluster.topic(topic).partitions
     except NoSuchTopic:
-        return
-    orphaned = cluster.leaderless(topic, existing)
+        existing = {}
+    orphaned = cluster.leaderless(topic, existing) if existing else []
     for lag in lags:
-        if lag.partition in orphaned:
+        if lag.partition not in existing:
+            lag.problem = GONE
+        elif lag.partition in orphaned:
             lag.problem = NO_LEADER
     there = {lag.partition: lag for lag in lags if lag.partition in existing and lag.partition not in orphaned}
     if not there:

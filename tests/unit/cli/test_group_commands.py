@@ -203,6 +203,32 @@ def test_a_full_partition_without_a_commit_is_no_lag_of_zero(
         member.close()
 
 
+def test_a_static_member_on_a_topic_that_was_deleted(cluster: Cluster, topic: str, group_bootstrap: str) -> None:
+    group = f"static-{topic}"
+    settings = {
+        "bootstrap.servers": group_bootstrap,
+        "group.id": group,
+        "group.instance.id": "till-1",
+        "allow.auto.create.topics": False,
+        "topic.metadata.refresh.interval.ms": 600_000,
+        "log_level": 0,
+    }
+    member = KafkaConsumer(settings)
+    member.subscribe([topic])
+    try:
+        deadline = time.monotonic() + 60
+        while not member.assignment() and time.monotonic() < deadline:
+            member.poll(0.1)
+        Admin(cluster).delete_topic(topic)
+        shown = run("describe", group)
+        assert f"warning: {topic} partition 1: it does not exist any more" in shown.stderr
+        assert "1 member, lag 0, coordinator" in shown.stdout
+        refused = run("reset", group, "--to", "earliest", fails=True).stderr
+        assert "(one with an instance id stays for its session timeout)" in refused
+    finally:
+        member.close()
+
+
 def test_a_few_of_many_members_are_named() -> None:
     members = [Member(f"id-{number}", None, f"app-{number}", "10.0.0.1", []) for number in range(50)]
     group = Group("g", "Stable", "classic", "consumer", "range", Address("localhost", 9092), members)
