@@ -127,7 +127,7 @@ class KafkaPythonSharing(Sharing):
         # _perform_assignment() (or group_protocols()) takes the new snapshot. A poll that ends after that and before
         # the answer to the sync leaves the join to the next poll, which no longer sees a need for it: only
         # join_group_async() of base.py takes the result of _join_task and goes back to beating. So the member stays
-        # "rebalancing", silent, with its old partitions. With a poll of 1 ms it happens each time.
+        # "rebalancing", silent, with its old partitions. One member that polled for 1 ms: 8 of 8 times.
         try:
             polled = self.consumer.poll(timeout_ms=800)
         except self.broker_is_away:
