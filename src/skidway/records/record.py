@@ -60,7 +60,11 @@ _new_outline = tuple.__new__
 
 def read_records(batch: Buffer, *, decompressed_bytes_max: int) -> Iterator[Record]:
     """The records of the batch that begins the buffer, one by one."""
-    header, payload = open_batch(batch, decompressed_bytes_max=decompressed_bytes_max)
+    return unpack_records(*open_batch(batch, decompressed_bytes_max=decompressed_bytes_max))
+
+
+def unpack_records(header: BatchHeader, payload: bytes | bytearray) -> Iterator[Record]:
+    """What `open_batch` gave, record by record."""
     position = 0
     try:
         for _ in range(header.record_count):
