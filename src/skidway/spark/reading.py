@@ -1,0 +1,25 @@
+"""What a task does: one range, from the brokers, as Arrow tables."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from skidway.spark.decoding import Decoder
+from skidway.spark.fetching import RangeFetch, borrowed
+from skidway.spark.options import SourceOptions
+from skidway.spark.planning import LossReport, OffsetRange
+
+
+def read_range(wanted: OffsetRange, options: SourceOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    decoder = Decoder(wanted.topic, wanted.partition, columns, kernel=options.kernel)
+    with borrowed(options.brokers) as cluster:
+        fetch = RangeFetch(
+            cluster,
+            wanted,
+            LossReport(options.fail_on_data_loss),
+            isolation_level=options.isolation_level,
+            fetch_bytes=options.fetch_bytes,
+            timeout_ms=options.fetch_timeout_ms,
+        )
+        for chunk in fetch.chunks():
+            yield from decoder.decode(chunk.data, chunk.start, wanted.end, chunk.aborted)
