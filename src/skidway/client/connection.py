@@ -111,6 +111,10 @@ class Connection:
         """Wait until something has arrived, or the time is up."""
         return bool(select.select([self._socket], [], [], max(0.0, timeout_s))[0])
 
+    def fileno(self) -> int:
+        """For `select` over several connections."""
+        return self._socket.fileno()
+
     @property
     def awaited(self) -> int:
         """Requests sent whose replies have not been received."""

@@ -1,0 +1,177 @@
+"""What a write promises, and the steps in which it keeps the promise.
+
+A task attempt calls `begin`, writes rows, and `prepare`s: what it returns travels to the driver in the commit message.
+The driver then calls `commit` with the messages of all tasks, or `abort` with those of the tasks that got that far.
+A streaming query that is restarted runs the same batch id again, and a task that fails is run again: `Attempt` tells
+them apart, and with them a two-phase commit can leave out what is decided already.
+
+`AtLeastOnce`: rows are in their topics once `prepare` returns, so there is nothing left to decide. Within one attempt
+each row is stored once; an attempt that fails leaves behind what it had written, and the next one writes it again.
+"""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from skidway.limits import MIB
+from skidway.spark.encoding_plain import encode_batches
+from skidway.spark.producing import BatchProducer, Receipt
+from skidway.spark.routing import Router
+from skidway.spark.sink_options import SinkOptions
+
+GATHER_BYTES_MAX = 16 * MIB
+"""Rows gathered before they are sorted out: more make larger batches where there are many partitions."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Who writes. A batch job has no query and no batch id."""
+
+    query_id: str | None
+    batch_id: int | None
+    partition: int
+    attempt: int
+
+    def __str__(self) -> str:
+        task = f"task {self.partition}, attempt {self.attempt}"
+        return task if self.query_id is None else f"query {self.query_id}, batch {self.batch_id}, {task}"
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What one task attempt wrote: by topic and partition, rows, bytes and offsets."""
+
+    attempt: Attempt
+    receipts: dict[tuple[str, int], Receipt] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(receipt.records for receipt in self.receipts.values())
+
+    @property
+    def bytes(self) -> int:
+        return sum(receipt.bytes for receipt in self.receipts.values())
+
+
+class Writing(Protocol):
+    """One task attempt's write."""
+
+    def write(self, rows: Iterable[pa.RecordBatch]) -> None: ...
+
+    def prepare(self) -> Prepared: ...
+
+    def close(self) -> None: ...
+
+
+class Delivery(Protocol):
+    """Picklable: made on the driver, sent to the tasks, made anew for commit and abort."""
+
+    def begin(self, attempt: Attempt) -> Writing:
+        """In the task."""
+        ...
+
+    def commit(self, prepared: Sequence[Prepared]) -> None:
+        """On the driver, once every task is prepared."""
+        ...
+
+    def abort(self, prepared: Sequence[Prepared], failed: int) -> None:
+        """On the driver, with what the tasks prepared that did not fail, and how many did."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeastOnce:
+    options: SinkOptions
+
+    def begin(self, attempt: Attempt) -> "Acknowledged":
+        return Acknowledged(self.options, attempt)
+
+    def commit(self, prepared: Sequence[Prepared]) -> None:
+        logger.info("wrote %s", _summary(prepared))
+
+    def abort(self, prepared: Sequence[Prepared], failed: int) -> None:
+        logger.warning(
+            "a write was given up: %d tasks failed, %d had written %s; these rows stay, and so does what the failed "
+            "ones had written: writing again will store them a second time",
+            failed,
+            len(prepared),
+            _summary(prepared),
+        )
+
+
+class Acknowledged:
+    """Rows go out as they come; prepared means that every one of them is acknowledged."""
+
+    def __init__(self, options: SinkOptions, attempt: Attempt) -> None:
+        self.options = options
+        self.attempt = attempt
+        self.producer = BatchProducer(options)
+        self._router = Router(options.topic, self._partition_count, options.batch_bytes)
+        self._lanes: dict[str, int] = {}
+
+    def write(self, rows: Iterable[pa.RecordBatch]) -> None:
+        for gathered in self._gather(rows):
+            self._send(gathered)
+
+    def prepare(self) -> Prepared:
+        self.producer.flush()
+        return Prepared(self.attempt, self.producer.receipts)
+
+    def close(self) -> None:
+        self.producer.close()
+
+    def _partition_count(self, topic: str) -> int:
+        count = self._lanes.get(topic)
+        if count is None:
+            count = self._lanes[topic] = len(self.producer.topic(topic).partitions)
+        return count
+
+    def _gather(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held: list[pa.RecordBatch] = []
+        held_bytes = 0
+        for batch in rows:
+            if batch.num_rows == 0:
+                continue
+            held.append(batch)
+            held_bytes += batch.nbytes
+            # Before the topics are known, the first rows that come tell.
+            if held_bytes >= min(GATHER_BYTES_MAX, self.options.batch_bytes * sum(self._lanes.values())):
+                yield _joined(held)
+                held, held_bytes = [], 0
+        if held:
+            yield _joined(held)
+
+    def _send(self, rows: pa.RecordBatch) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        for group in self._router.route(rows):
+            batches = encode_batches(
+                group.values,
+                group.keys,
+                group.headers,
+                timestamp_ms=now_ms,
+                batch_bytes=self.producer.batch_bytes(group.topic),
+                codec=self.options.codec,
+            )
+            for batch in batches:
+                self.producer.put(group.topic, group.partition, batch)
+        self.producer.pump()
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _summary(prepared: Sequence[Prepared]) -> str:
+    rows, size = sum(one.rows for one in prepared), sum(one.bytes for one in prepared)
+    partitions = {where for one in prepared for where in one.receipts}
+    who = f" ({prepared[0].attempt})" if len(prepared) == 1 else ""
+    query = next((one.attempt for one in prepared if one.attempt.query_id is not None), None)
+    if query is not None and not who:
+        who = f" (query {query.query_id}, batch {query.batch_id})"
+    return f"{rows} rows, {size} bytes to {len(partitions)} partitions{who}"
