@@ -8,6 +8,7 @@ reader sees them; the next attempt writes over them.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction
@@ -47,6 +48,10 @@ class DeltaLakeTable:
             partition_by=list(self.partition_by),
             commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
         )
+
+    def read(self) -> pa.Table | None:
+        table = self._open()
+        return None if table is None else table.to_pyarrow_table()
 
     def _open(self) -> DeltaTable | None:
         try:

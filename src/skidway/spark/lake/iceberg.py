@@ -61,6 +61,10 @@ class IcebergTable:
                     raise
                 table = self.catalog.load_table(self.name)
 
+    def read(self) -> pa.Table | None:
+        table = self._open()
+        return None if table is None else table.scan().to_arrow()
+
     def _open(self) -> Iceberg | None:
         try:
             return self.catalog.load_table(self.name)

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyarrow.dataset import dataset
+
 from skidway.spark.lake.staging import PRIVATE, DataFile, move, sweep, write_whole
 from skidway.spark.lake.table import BadTable, Target
 
@@ -42,6 +45,11 @@ class ParquetTable:
         pairs = [(str(file.staged.relative_to(self.root)), str(file.final.relative_to(self.root))) for file in files]
         write_whole(self._manifest(query), json.dumps({"batch": batch, "files": pairs}))
         move([(file.staged, file.final) for file in files])
+
+    def read(self) -> pa.Table | None:
+        if not any(self.root.glob("[!_.]*")):
+            return None
+        return dataset(self.root, format="parquet", partitioning="hive").to_table()
 
     def _manifest(self, query: str) -> Path:
         return self.root / PRIVATE / query / "batch.json"

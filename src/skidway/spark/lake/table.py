@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from skidway.spark.lake.staging import DataFile, stage, sweep, sync
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 FORMATS = ("parquet", "delta", "iceberg")
@@ -53,6 +54,10 @@ class Table(Protocol):
 
     def commit(self, query: str, batch: int, files: Sequence[DataFile], frame: "DataFrame") -> None:
         """All files and the batch's number, or nothing."""
+        ...
+
+    def read(self) -> "pa.Table | None":
+        """All rows, for small tables and tests; None if no batch was committed yet."""
         ...
 
 

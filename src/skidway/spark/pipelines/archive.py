@@ -38,7 +38,9 @@ class ArchiveOptions(Common):
     event_time: str | None = option(
         "Field with the time that date and hour are taken from. Default: the record's timestamp.", None
     )
-    files: int | None = option("Files a batch is written in, per folder at most. Default: as many as Spark's tasks.", None)
+    files: int | None = option(
+        "Files a batch is written in, per folder at most. Default: as many as Spark's tasks.", None
+    )
     rejected: str | None = option("Where the table of what could not be parsed is. Default: PATH-rejected.", None)
     catalog: str | None = option("Iceberg: a catalog of pyiceberg's configuration. Default: SQLite in PATH.", None)
     table: str | None = option("Iceberg: the table's name in the catalog. Default: skidway.<last part of PATH>.", None)

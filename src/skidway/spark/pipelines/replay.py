@@ -10,7 +10,7 @@ Into the topic it reads from only when asked to (`into_same_topic`): every consu
 from dataclasses import dataclass
 from datetime import datetime
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from skidway.spark.pipelines import topics
@@ -28,7 +28,9 @@ class ReplayOptions:
     until: str | None = option("Up to this time.", None)
     offsets: str | None = option('From these offsets on: {"topic": {"0": 100}}. Not with --since.', None)
     end_offsets: str | None = option('Up to these offsets: {"topic": {"0": 200}}. Not with --until.', None)
-    where: str | None = option("SQL condition over key and value (as text), partition, offset, timestamp, headers.", None)
+    where: str | None = option(
+        "SQL condition over key and value (as text), partition, offset, timestamp, headers.", None
+    )
     into_same_topic: bool = option("Allow to_topic to be one that is read.", False)
     source_option: list[str] = option('More options of format("skidway"): name=value.', [])
 
@@ -54,15 +56,9 @@ class Replay:
         """Answers how many records were written."""
         options = self.options
         topics.ensure_topics(options.bootstrap, [options.to_topic], options.topic[0])
-        counter = spark.sparkContext.accumulator(0)
-        from pyspark.sql import Observation
-
         counted = Observation()
         frame = self.slice(spark).observe(counted, F.count(F.lit(1)).alias("records"))
-        frame.write.format(topics.FORMAT).mode("append").option(
-            "kafka.bootstrap.servers", options.bootstrap
-        ).save()
-        del counter
+        frame.write.format(topics.FORMAT).mode("append").option("kafka.bootstrap.servers", options.bootstrap).save()
         return int(counted.get["records"])
 
     def slice(self, spark: SparkSession) -> DataFrame:
@@ -100,9 +96,7 @@ class Replay:
     def _headers(self) -> Column:
         kind = "array<struct<key: string, value: binary>>"
         mark = [
-            F.struct(
-                F.lit(f"replay.{place}").alias("key"), F.col(place).cast("string").cast("binary").alias("value")
-            )
+            F.struct(F.lit(f"replay.{place}").alias("key"), F.col(place).cast("string").cast("binary").alias("value"))
             for place in PLACES
         ]
         own = F.filter(F.col("headers"), lambda one: ~one["key"].startswith("replay."))

@@ -120,7 +120,9 @@ class Route:
             kind = LOOKUPS.get(Path(path).suffix)
             if kind is None:
                 raise BadPipeline(f"lookup {name}: {path} is not csv, json or parquet")
-            session.read.format(kind).options(header="true", inferSchema="true").load(path).createOrReplaceTempView(name)
+            session.read.format(kind).options(header="true", inferSchema="true").load(path).createOrReplaceTempView(
+                name
+            )
         frame.createOrReplaceTempView("events")
         joined = session.sql(self.options.sql)
         lost = [name for name in (*RAW, *SEEN) if name not in joined.columns]
@@ -175,7 +177,11 @@ class Route:
             chosen.append(F.when(alive & ~taken, message))
         unrouted = _reason("NoRoute", "no route takes it") if self.options.unmatched == DEAD else _reason(None, None)
         why = F.coalesce(F.col("__reason"), F.when(~taken, unrouted))
-        topic = F.lit(self.options.dead_letter_topic) if self.options.dead_letter_topic else F.concat("topic", F.lit(letters.SUFFIX))
+        topic = (
+            F.lit(self.options.dead_letter_topic)
+            if self.options.dead_letter_topic
+            else F.concat("topic", F.lit(letters.SUFFIX))
+        )
         headers = death_headers(why["type"], why["message"], self.name)
         chosen.append(F.when(why.isNotNull(), _message(topic, F.col("__value"), headers)))
         return F.filter(F.array(*(one.cast(OUT) for one in chosen)), lambda one: one.isNotNull())
@@ -208,9 +214,7 @@ def death_headers(error_type: Column, error_message: Column, pipeline: str) -> C
 
 
 def _message(topic: Column, value: Column, headers: Column) -> Column:
-    return F.struct(
-        topic.alias("topic"), F.col("__key").alias("key"), value.alias("value"), headers.alias("headers")
-    )
+    return F.struct(topic.alias("topic"), F.col("__key").alias("key"), value.alias("value"), headers.alias("headers"))
 
 
 def _reason(kind: str | None, told: str | None) -> Column:

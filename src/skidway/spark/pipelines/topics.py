@@ -78,7 +78,9 @@ def json_field(document: Column, path: str) -> Column:
 
 
 def is_json_object(document: Column) -> Column:
-    return F.coalesce(F.ltrim(document).startswith("{") & F.try_parse_json(document).isNotNull(), F.lit(False))
+    # Spark's parser stops behind the first document: what follows it has to be looked at here.
+    braces = F.ltrim(document).startswith("{") & F.rtrim(document).endswith("}")
+    return F.coalesce(braces & F.try_parse_json(document).isNotNull(), F.lit(False))
 
 
 def field_or_header(frame: DataFrame, name: str) -> Column:
