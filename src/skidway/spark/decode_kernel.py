@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skidway.limits import INT64_MAX
-from skidway.records.batch import TIMESTAMP_TYPE_BIT, BatchHeader
+from skidway.records.batch import TIMESTAMP_TYPE_BIT
 from skidway.records.record import RECORD_BYTES_MIN, RECORD_HEADERS_MAX
-from skidway.spark.compiling import compiled, copy_bytes
+from skidway.spark.compiling import compiled, copy_bytes, inlined
 from skidway.spark.decode_python import explain, readable
-from skidway.spark.run import HEADERS_TYPE, TIMESTAMP_MS_MAX, TIMESTAMP_TYPE, MalformedRecord, Part, Run, Wanted
+from skidway.spark.run import HEADERS_TYPE, TIMESTAMP_MS_MAX, TIMESTAMP_TYPE, MalformedRecord, Part, Piece, Run, Wanted
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -28,19 +28,23 @@ OFFSET, TIMESTAMP, KEY_AT, KEY_BYTES, VALUE_AT, VALUE_BYTES = 0, 1, 2, 3, 4, 5
 HEADERS_AT, HEADERS_END, HEADERS, NAMES_BYTES, HEADERS_BYTES = 6, 7, 8, 9, 10
 LINES = 11
 
-MALFORMED = -1
+MALFORMED = 1 << 62
+"""A position past everything. Whatever is read from there is malformed again, so that only the last read is checked."""
 _RECORD_REST_MIN = RECORD_BYTES_MIN - 1
 
 
-@compiled
+@inlined
 def read_number(source: Bytes, position: int, limit: int, bits: int) -> tuple[int, int]:
-    """A zigzag varint and the position after it; position -1 when it is too long, too large or passes the limit."""
+    """A zigzag varint and the position after it; MALFORMED when it is too long, too large or passes the limit."""
     if position >= limit:
         return 0, MALFORMED
     byte = int(source[position])
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
     value = byte & 0x7F
+    if position + 1 < limit and source[position + 1] < 0x80:
+        value |= int(source[position + 1]) << 7
+        return (value >> 1) ^ -(value & 1), position + 2
     shift = 7
     while True:
         position += 1
@@ -56,78 +60,65 @@ def read_number(source: Bytes, position: int, limit: int, bits: int) -> tuple[in
         shift += 7
 
 
-@compiled
-def read_field(source: Bytes, position: int, end: int) -> tuple[int, int]:
-    """The length of a field, -1 for null, and where its bytes begin; position -1 when it is not within the record."""
+@inlined
+def read_field(source: Bytes, position: int, end: int, length_min: int) -> tuple[int, int]:
+    """The length of a field, -1 for null, and where its bytes begin; MALFORMED when they are not within the record."""
     length, position = read_number(source, position, end, 32)
-    if position < 0 or length < -1 or length > end - position:
+    if length < length_min or length > end - position:
         return 0, MALFORMED
     return length, position
 
 
-@compiled
+@inlined
 def read_headers(source: Bytes, position: int, end: int, rows: Numbers, row: int) -> int:
     """The position after the headers. Their number and bytes go into the table."""
     count, position = read_number(source, position, end, 32)
-    if position < 0 or count < 0 or count > (end - position) // 2 or count > RECORD_HEADERS_MAX:
-        return MALFORMED
+    if count < 0 or count > (end - position) // 2 or count > RECORD_HEADERS_MAX:
+        count, position = 0, MALFORMED
     rows[HEADERS_AT, row] = position
     rows[HEADERS, row] = count
     names_bytes = values_bytes = 0
     for _ in range(count):
-        length, position = read_field(source, position, end)
-        if position < 0 or length < 0:
-            return MALFORMED
+        length, position = read_field(source, position, end, 0)
         names_bytes += length
-        length, position = read_field(source, position + length, end)
-        if position < 0:
-            return MALFORMED
-        if length > 0:
-            values_bytes += length
-            position += length
+        length, position = read_field(source, position + length, end, -1)
+        values_bytes += max(length, 0)
+        position += max(length, 0)
     rows[HEADERS_END, row] = position
     rows[NAMES_BYTES, row] = names_bytes
     rows[HEADERS_BYTES, row] = values_bytes
     return position
 
 
-@compiled
+@inlined
 def read_record(source: Bytes, position: int, limit: int, piece: Numbers, rows: Numbers, row: int) -> int:
-    """The position after the record, whose places go into the table; -1 when it is malformed."""
+    """The position after the record, whose places go into the table; MALFORMED when it is."""
     length, position = read_number(source, position, limit, 32)
-    if position < 0 or length < _RECORD_REST_MIN or length > limit - position:
-        return MALFORMED
-    end = position + length
+    whole = _RECORD_REST_MIN <= length <= limit - position
+    end = position + length if whole else 0
     delta, position = read_number(source, position + 1, end, 64)
-    if position < 0:
-        return MALFORMED
     timestamp = piece[4]
     if not piece[6]:
-        if (delta > 0 and timestamp > INT64_MAX - delta) or (delta <= 0 and timestamp < -INT64_MAX - delta):
-            return MALFORMED
-        timestamp += delta
+        fits = timestamp <= INT64_MAX - delta if delta > 0 else timestamp >= -INT64_MAX - delta
+        timestamp, position = (timestamp + delta, position) if fits else (0, MALFORMED)
     rows[TIMESTAMP, row] = min(max(timestamp, -TIMESTAMP_MS_MAX), TIMESTAMP_MS_MAX) * 1000
     delta, position = read_number(source, position, end, 32)
-    if position < 0 or delta < 0 or delta > piece[3]:
-        return MALFORMED
+    if delta < 0 or delta > piece[3]:
+        position = MALFORMED
     rows[OFFSET, row] = piece[2] + delta
-    length, position = read_field(source, position, end)
-    if position < 0:
-        return MALFORMED
+    length, position = read_field(source, position, end, -1)
     rows[KEY_AT, row] = position
     rows[KEY_BYTES, row] = length
-    length, position = read_field(source, position + max(length, 0), end)
-    if position < 0:
-        return MALFORMED
+    length, position = read_field(source, position + max(length, 0), end, -1)
     rows[VALUE_AT, row] = position
     rows[VALUE_BYTES, row] = length
     position = read_headers(source, position + max(length, 0), end, rows, row)
-    return end if position == end else MALFORMED
+    return position if position == end else MALFORMED
 
 
 @compiled
 def find_rows(source: Bytes, pieces: Numbers, cursor: Numbers, bounds: Numbers, rows: Numbers, totals: Numbers) -> int:
-    """How many rows were written into the table, until there were enough.
+    """How many rows were written into the table until there were enough; -1 when one is malformed.
 
     `bounds` are the first offset, the one past the last, and how many rows and bytes are enough. `cursor` (piece,
     position, records read of it) is where to go on. `totals` are the bytes of keys and values, the number of headers,
@@ -144,8 +135,8 @@ def find_rows(source: Bytes, pieces: Numbers, cursor: Numbers, bounds: Numbers, 
             if found == rows_max:
                 return found
             position = read_record(source, position, limit, piece, rows, found)
-            if position < 0:
-                return MALFORMED
+            if position == MALFORMED:
+                return -1
             if not start <= rows[OFFSET, found] < end:
                 continue
             key_bytes, value_bytes = max(rows[KEY_BYTES, found], 0), max(rows[VALUE_BYTES, found], 0)
@@ -160,7 +151,7 @@ def find_rows(source: Bytes, pieces: Numbers, cursor: Numbers, bounds: Numbers, 
             totals[4] += rows[HEADERS_BYTES, found]
             found += 1
         if position != limit:
-            return MALFORMED
+            return -1
         cursor[0] += 1
         cursor[2] = 0
         if cursor[0] < len(pieces):
@@ -180,7 +171,7 @@ def gather(source: Bytes, places: Numbers, lengths: Numbers, ends: Any, bits: By
         length = lengths[row]
         if length >= 0:
             if not copy_bytes(target, position, source, places[row], length):
-                return MALFORMED
+                return -1
             position += length
             valid |= 1 << (row & 7)
         else:
@@ -203,16 +194,14 @@ def find_headers(source: Bytes, rows: Numbers, rows_count: int, places: Numbers)
         for _ in range(rows[HEADERS, row]):
             if found == places.shape[1]:
                 return False
-            length, position = read_field(source, position, end)
-            if position < 0 or length < 0:
-                return False
+            length, position = read_field(source, position, end, 0)
             places[0, found], places[1, found] = position, length
-            length, position = read_field(source, position + length, end)
-            if position < 0:
-                return False
+            length, position = read_field(source, position + length, end, -1)
             places[2, found], places[3, found] = position, length
             position += max(length, 0)
             found += 1
+        if position != end:
+            return False
     return bool(found == places.shape[1])
 
 
@@ -224,7 +213,7 @@ class KernelReader:
 
     def read(self, run: Run, wanted: Wanted) -> Iterator[Part]:
         source = _readable(run.source)
-        pieces = np.array([_numbers(*piece) for piece in run.pieces], np.int64)
+        pieces = np.array([_numbers(piece) for piece in run.pieces], np.int64)
         rows_max = min(wanted.rows_max, max(int(pieces[:, 5].sum()), 1))
         if self._table.shape[1] < rows_max:
             self._table = np.empty((LINES, rows_max), np.int64)
@@ -297,10 +286,11 @@ def _readable(source: memoryview) -> Bytes:
     return array
 
 
-def _numbers(header: BatchHeader, position: int, end: int) -> tuple[int, ...]:
-    by_broker = header.attributes & TIMESTAMP_TYPE_BIT
-    timestamp = header.max_timestamp if by_broker else header.base_timestamp
-    return position, end, header.base_offset, header.last_offset_delta, timestamp, header.record_count, by_broker
+def _numbers(piece: Piece) -> tuple[int, ...]:
+    header, position, end = piece
+    base_offset, _, _, _, _, attributes, last_delta, base_timestamp, max_timestamp, _, _, _, count = header
+    by_broker = attributes & TIMESTAMP_TYPE_BIT
+    return position, end, base_offset, last_delta, max_timestamp if by_broker else base_timestamp, count, by_broker
 
 
 def _gathered(source: Bytes, places: Numbers, lengths: Numbers, size: int) -> pa.Array:

@@ -14,19 +14,25 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import pyarrow as pa
+from crc32c import crc32c
 
 from skidway.errors import ProtocolError
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, INT64_MAX, MIB
 from skidway.ports import Buffer
 from skidway.records.batch import (
+    CHECKED_POSITION,
+    CODEC_MASK,
+    CONTROL_BIT,
     HEADER_BYTES,
     MAGIC,
+    PREFIX_BYTES,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     TimestampType,
-    crc_matches,
     read_header,
 )
-from skidway.records.compression import Codec, decompress
+from skidway.records.compression import decompress
 from skidway.records.control import ControlType, read_control_type
 from skidway.records.record import RECORD_BYTES_MIN, unpack_records
 from skidway.spark.run import HEADERS_TYPE, TIMESTAMP_TYPE, MalformedRecord, Piece, Reader, Run, Wanted
@@ -184,42 +190,49 @@ class Decoder:
         yield (gathering.close() if gathering.pieces else None), covered
 
     def _headers(self, data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
-        position = 0
-        while len(data) - position > _MAGIC_POSITION:
-            offset = int.from_bytes(data[position : position + 8], "big", signed=True)
-            magic = data[position + _MAGIC_POSITION]
-            if magic < MAGIC:
-                raise self._corrupt(offset, f"message format v{magic} is not supported, only v2 (Kafka 0.11 and later)")
-            if magic > MAGIC:
-                raise self._corrupt(offset, f"a batch of magic {magic}, not {MAGIC}")
-            if len(data) - position < HEADER_BYTES:
+        position, end = 0, len(data)
+        while end - position > _MAGIC_POSITION:
+            if data[position + _MAGIC_POSITION] != MAGIC:
+                raise self._foreign(data, position)
+            if end - position < HEADER_BYTES:
                 return
             header = read_header(data, position)
-            if header.size < HEADER_BYTES:
-                raise self._corrupt(offset, f"a batch of {header.size} bytes is shorter than its header")
-            if header.size > len(data) - position:
+            offset, size = header[0], header[1] + PREFIX_BYTES
+            if size < HEADER_BYTES:
+                raise self._corrupt(offset, f"a batch of {size} bytes is shorter than its header")
+            if size > end - position:
                 return
             if offset < 0 or header.last_offset_delta < 0 or offset > INT64_MAX - INT32_MAX:
                 raise self._corrupt(offset, f"offsets from {offset} to {header.last_offset} cannot be")
             yield position, header
-            position += header.size
+            position += size
+
+    def _foreign(self, data: memoryview, position: int) -> CorruptData:
+        """Where a batch should be. Offset and magic are at the same places in all formats."""
+        offset = int.from_bytes(data[position : position + 8], "big", signed=True)
+        magic = data[position + _MAGIC_POSITION]
+        if magic < MAGIC:
+            return self._corrupt(offset, f"message format v{magic} is not supported, only v2 (Kafka 0.11 and later)")
+        return self._corrupt(offset, f"a batch of magic {magic}, not {MAGIC}")
 
     def _has_rows(self, data: memoryview, position: int, header: BatchHeader, start: int) -> bool:
         """Whether the batch is to be read. Markers and aborted transactions are noted on the way."""
-        begun = [entry for entry in self._pending_aborts if entry[0] <= header.last_offset]
-        self._pending_aborts.difference_update(begun)
-        self._aborting.update(producer_id for _, producer_id in begun)
-        if header.last_offset < start and not header.is_control:
+        if self._pending_aborts:
+            begun = [entry for entry in self._pending_aborts if entry[0] <= header.last_offset]
+            self._pending_aborts.difference_update(begun)
+            self._aborting.update(producer_id for _, producer_id in begun)
+        attributes, size = header.attributes, header.size
+        if header.last_offset < start and not attributes & CONTROL_BIT:
             return False
-        if not crc_matches(data[position : position + header.size]):
+        if crc32c(data[position + CHECKED_POSITION : position + size]) != header.crc:
             raise self._corrupt(header.base_offset, f"the checksum in the batch is {header.crc} and does not match")
-        if header.is_control:
+        if attributes & CONTROL_BIT:
             if header.producer_id in self._aborting and self._ends_transaction(data, position, header):
                 self._aborting.discard(header.producer_id)
             return False
-        if header.is_transactional and header.producer_id in self._aborting:
+        if attributes & TRANSACTIONAL_BIT and header.producer_id in self._aborting:
             return False
-        return header.record_count != 0 or header.size != HEADER_BYTES
+        return header.record_count != 0 or size != HEADER_BYTES
 
     def _ends_transaction(self, data: memoryview, position: int, header: BatchHeader) -> bool:
         payload = self._payload(data, position, header)
@@ -237,7 +250,7 @@ class Decoder:
         """The unpacked records; None when they are not packed."""
         payload = None
         size = header.size - HEADER_BYTES
-        if header.codec != Codec.NONE:
+        if header.attributes & CODEC_MASK:
             packed = data[position + HEADER_BYTES : position + header.size]
             try:
                 payload = decompress(header.codec, packed, self.decompressed_bytes_max)
@@ -255,7 +268,7 @@ class Decoder:
 class _Gathering:
     """Batches that become one run: as many as fill a table, packed and unpacked ones apart."""
 
-    __slots__ = ("_bytes", "_bytes_max", "_data", "_payloads", "_rows", "_rows_max", "_timestamp_type", "pieces")
+    __slots__ = ("_bytes", "_bytes_max", "_data", "_payloads", "_rows", "_rows_max", "_stamped", "pieces")
 
     def __init__(self, data: memoryview, rows_max: int, bytes_max: int) -> None:
         self._data = data
@@ -267,7 +280,7 @@ class _Gathering:
         self.pieces: list[Piece] = []
         self._payloads: list[bytes | bytearray] = []
         self._rows = self._bytes = 0
-        self._timestamp_type = TimestampType.CREATE_TIME
+        self._stamped = 0
 
     def takes(self, header: BatchHeader, payload: bytes | bytearray | None) -> bool:
         if not self.pieces:
@@ -277,20 +290,21 @@ class _Gathering:
             self._rows + header.record_count <= self._rows_max
             and self._bytes + size <= self._bytes_max
             and (payload is not None) == bool(self._payloads)
-            and header.timestamp_type == self._timestamp_type
+            and header.attributes & TIMESTAMP_TYPE_BIT == self._stamped
         )
 
     def add(self, header: BatchHeader, position: int, payload: bytes | bytearray | None) -> None:
         if payload is None:
-            piece = Piece(header, position + HEADER_BYTES, position + header.size)
-            self._bytes += header.size
+            size = header.size
+            piece = Piece(header, position + HEADER_BYTES, position + size)
+            self._bytes += size
         else:
             piece = Piece(header, self._bytes, self._bytes + len(payload))
             self._payloads.append(payload)
             self._bytes += len(payload)
         self.pieces.append(piece)
         self._rows += header.record_count
-        self._timestamp_type = header.timestamp_type
+        self._stamped = header.attributes & TIMESTAMP_TYPE_BIT
 
     def close(self) -> Run:
         source = self._data
