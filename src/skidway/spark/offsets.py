@@ -76,10 +76,13 @@ class OffsetReader:
     def find_all(self) -> Found:
         """Like `find` for a read that begins: what was named must exist."""
         found = self.find()
+        self.require(found)
+        return found
+
+    def require(self, found: Found) -> None:
         if found.missing:
             named = ", ".join(found.missing[:PLACES_SHOWN])
             raise NothingToRead(f"there is no {named}: create it first, or correct the name in the options")
-        return found
 
     def earliest(self, places: Iterable[Place]) -> Offsets:
         return self.at(dict.fromkeys(places, EARLIEST))
@@ -130,10 +133,10 @@ class OffsetReader:
         if isinstance(position, AtTime):
             return self.at(dict.fromkeys(places, position.timestamp_ms))
         if isinstance(position, AtTimes):
-            _check_same(f"{name}ByTimestamp", places, position.timestamps_ms)
+            check_same(f"{name}ByTimestamp", places, position.timestamps_ms)
             return self.at({place: position.timestamps_ms[place] for place in places})
         assert isinstance(position, AtOffsets)
-        _check_same(name, places, position.offsets)
+        check_same(name, places, position.offsets)
         edges = self.at({place: offset for place, offset in position.offsets.items() if offset < 0})
         return {place: edges.get(place, position.offsets[place]) for place in places}
 
@@ -163,11 +166,18 @@ class OffsetReader:
         )
 
 
+def check_order(start: Offsets, end: Offsets) -> None:
+    for (topic, partition), begin in start.items():
+        if begin > end[topic, partition]:
+            problem = f"{topic} partition {partition} would begin at {begin}, after its end at {end[topic, partition]}"
+            raise BadOption("startingOffsets", problem, "move the start or the end")
+
+
 def _ids(described: Mapping[str, Topic]) -> dict[str, bytes]:
     return {name: topic.id for name, topic in described.items()}
 
 
-def _check_same(name: str, places: list[Place], given: Mapping[Place, int]) -> None:
+def check_same(name: str, places: list[Place], given: Mapping[Place, int]) -> None:
     """As the Kafka connector wants it: who names offsets names all of them."""
     for words, difference in (
         ("it leaves out", set(places) - given.keys()),

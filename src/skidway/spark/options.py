@@ -100,6 +100,7 @@ ISOLATION_LEVELS = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_U
 MAX_TRIGGER_DELAY_MS = 15 * 60_000
 FETCH_BYTES = 8 * MIB
 FETCH_BYTES_MAX = 48 * MIB
+GROUP_CHARACTERS_MAX = 255
 OFFSET_RETRIES = 3
 OFFSET_RETRY_PAUSE_MS = 1_000
 
@@ -162,7 +163,7 @@ class SourceOptions:
             max_trigger_delay_ms=_duration(given, "maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
             include_headers=given.flag("includeHeaders", False),
             isolation_level=_isolation(given),
-            group_id=given.text("groupId"),
+            group_id=_group(given),
             kernel=KERNELS[given.choice("kernel", "auto", KERNELS)],
             fetch_bytes=min(FETCH_BYTES_MAX, *(given.number(name, FETCH_BYTES, 1) for name in KAFKA_FETCH_BYTES)),
             fetch_timeout_ms=given.number(
@@ -307,6 +308,13 @@ def _isolation(given: Given) -> int:
     if len(set(chosen.values())) > 1:
         raise BadOption(ISOLATION, f"it contradicts {KAFKA_ISOLATION}", "leave one of them out")
     return ISOLATION_LEVELS[next(iter(chosen.values()), "read_committed")]
+
+
+def _group(given: Given) -> str | None:
+    group = given.text("groupId")
+    if group is not None and len(group) > GROUP_CHARACTERS_MAX:
+        raise BadOption("groupId", f"it has {len(group)} characters", f"give at most {GROUP_CHARACTERS_MAX}")
+    return group
 
 
 def _backfill_paths(given: Given) -> tuple[str, ...]:

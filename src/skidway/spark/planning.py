@@ -102,19 +102,13 @@ def _begin(place: Place, begin: int | None, end: int, log_start: int, report: Lo
     return begin
 
 
-def clip(start: Offsets, end: Offsets, log_starts: Offsets, log_ends: Offsets, report: LossReport) -> Offsets:
-    """For a batch read with offsets of somebody's choice: the end as far as there are records. Checks the start."""
-    clipped: Offsets = {}
-    for place, wanted in end.items():
-        topic, partition = place
-        if wanted > log_ends[place]:
-            report(
-                f"{topic} partition {partition} ends at offset {log_ends[place]}; asked for were records to {wanted}"
-            )
-        clipped[place] = min(wanted, log_ends[place])
-        if wanted < log_starts[place] and start[place] < wanted:
-            report(f"{topic} partition {partition} begins at offset {log_starts[place]}; asked for were records before")
-    return clipped
+def clip(end: Offsets, log_ends: Offsets, report: LossReport) -> Offsets:
+    """Ends of somebody's choice, as far as there are records."""
+    for (topic, partition), wanted in end.items():
+        there = log_ends[topic, partition]
+        if wanted > there:
+            report(f"{topic} partition {partition} ends at offset {there}; asked for were records to {wanted}")
+    return {place: min(wanted, log_ends[place]) for place, wanted in end.items()}
 
 
 def share(limit: int, start: Offsets, end: Offsets) -> Offsets:

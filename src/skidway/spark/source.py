@@ -35,10 +35,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from skidway.spark.backfill import plan_backfill, read_files
 from skidway.spark.batch import plan_batch
 from skidway.spark.options import SourceOptions, without_effect
 from skidway.spark.planning import OffsetRange
 from skidway.spark.reading import read_range
+from skidway.spark.segment_files import FileRange
 from skidway.spark.streaming import Mark, StreamPlanner
 
 if TYPE_CHECKING:
@@ -103,7 +105,7 @@ class SkidwaySource(DataSource):
 class RangePartition(InputPartition):
     """The work of one task."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
+    def __init__(self, wanted: OffsetRange | FileRange) -> None:
         super().__init__(wanted)
 
 
@@ -113,6 +115,8 @@ class BatchReader(DataSourceReader):
         self.columns = tuple(columns)
 
     def partitions(self) -> list[InputPartition]:
+        if self.options.backfill_paths:
+            return [RangePartition(wanted) for wanted in plan_backfill(self.options)]
         return [RangePartition(wanted) for wanted in plan_batch(self.options)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -172,6 +176,8 @@ def _read(partition: InputPartition, options: SourceOptions, columns: Sequence[s
     # Spark makes up a partition of its own where a batch read planned none.
     if not isinstance(partition, RangePartition):
         return iter(())
+    if isinstance(partition.value, FileRange):
+        return read_files(partition.value, options, columns)
     return read_range(partition.value, options, columns)
 
 

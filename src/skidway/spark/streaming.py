@@ -72,6 +72,7 @@ class StreamPlanner:
         self._initial: Mark | None = None
         self._target: Mark | None = None
         self._last_batch_s: float | None = None
+        self._missing: tuple[str, ...] = ()
         self._progress = Progress(self.cluster, options.group_id) if options.group_id else None
 
     def close(self) -> None:
@@ -85,6 +86,11 @@ class StreamPlanner:
                 self.options.start, found.places, unmatched_is_latest=self.options.start_unmatched_is_latest
             )
             self._initial = Mark(offsets, found.ids)
+            if self._target is not None:
+                # Asked for after the target was: what came in between belongs to neither.
+                for place, offset in offsets.items():
+                    self._target.offsets[place] = max(offset, self._target.offsets.get(place, 0))
+                self._target.ids |= found.ids
         return self._initial
 
     def stop_at_present(self) -> None:
@@ -142,11 +148,15 @@ class StreamPlanner:
         return ends
 
     def _check_missing(self, start: Mark, found: Found) -> None:
-        """A topic that never was there is a mistake in the options, one that was is a loss."""
+        """A topic that was read and is gone is a loss, for others to report; one that was not may be a mistake."""
         known = {f"topic {topic}" for topic, _ in start.offsets}
         known |= {f"partition {partition} of topic {topic}" for topic, partition in start.offsets}
-        if set(found.missing) - known:
-            self.reader.find_all()
+        unknown = tuple(name for name in found.missing if name not in known)
+        if unknown and self.report.fail:
+            self.reader.require(found)
+        elif unknown != self._missing:
+            logger.warning("there is no %s; it is read when there is", ", ".join(unknown))
+        self._missing = unknown
 
     def _check(self, start: Mark, end: Mark) -> None:
         """Before anything is written into the checkpoint."""
