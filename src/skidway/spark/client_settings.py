@@ -132,11 +132,16 @@ class ClientSettings:
         )
 
 
-def sort_out(options: Mapping[str, str], known: Collection[str], refused: Mapping[str, tuple[str, str]]) -> Given:
+def sort_out(
+    options: Mapping[str, str],
+    known: Collection[str],
+    refused: Mapping[str, tuple[str, str]],
+    without_effect: Collection[str] = (),
+) -> Given:
     """The options under their documented names, or BadOption for the first that is not to be taken.
 
     `known` has this side's options beside the common ones; `refused` has those that Kafka's connector has or refuses,
-    with the problem and the fix: a better answer than "unknown".
+    with the problem and the fix: a better answer than "unknown". `without_effect` adds to WITHOUT_EFFECT.
     """
     names = {name.lower(): name for name in (*CLIENT_OPTIONS, *known)}
     reasons = {name.lower(): (name, reason) for name, reason in refused.items()}
@@ -149,7 +154,7 @@ def sort_out(options: Mapping[str, str], known: Collection[str], refused: Mappin
         elif folded in reasons:
             name, (problem, fix) = reasons[folded]
             raise BadOption(name, problem, fix)
-        elif folded in WITHOUT_EFFECT:
+        elif folded in WITHOUT_EFFECT or folded in without_effect:
             idle.append(folded)
         elif folded.startswith(SECURITY_PREFIXES):
             raise _insecure(folded)

@@ -18,10 +18,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from skidway.limits import MIB
-from skidway.spark.encoding_plain import encode_batches
+from skidway.spark.encoding import Encoder
 from skidway.spark.producing import BatchProducer, Receipt
-from skidway.spark.routing import Router
-from skidway.spark.sink_options import SinkOptions
+from skidway.spark.routing import Router, column_of
+from skidway.spark.sink_options import HEADERS, KEY, VALUE, SinkOptions
 
 GATHER_BYTES_MAX = 16 * MIB
 """Rows gathered before they are sorted out: more make larger batches where there are many partitions."""
@@ -149,17 +149,14 @@ class Acknowledged:
 
     def _send(self, rows: pa.RecordBatch) -> None:
         now_ms = time.time_ns() // 1_000_000
-        for group in self._router.route(rows):
-            batches = encode_batches(
-                group.values,
-                group.keys,
-                group.headers,
-                timestamp_ms=now_ms,
-                batch_bytes=self.producer.batch_bytes(group.topic),
-                codec=self.options.codec,
-            )
-            for batch in batches:
-                self.producer.put(group.topic, group.partition, batch)
+        groups = self._router.route(rows)
+        encoder = Encoder(*(column_of(rows, name) for name in (VALUE, KEY, HEADERS)))
+        for topic, partition, numbers in groups:
+            # One group is all of the rows: nothing to choose from.
+            chosen = None if len(groups) == 1 else numbers
+            size = self.producer.batch_bytes(topic)
+            for batch in encoder.encode(chosen, timestamp_ms=now_ms, batch_bytes=size, codec=self.options.codec):
+                self.producer.put(topic, partition, batch)
         self.producer.pump()
 
 

@@ -31,8 +31,8 @@ from skidway.client.errors import (
 from skidway.errors import ErrorCode
 from skidway.limits import INT32_MAX, MIB
 from skidway.ports import Buffer
-from skidway.records.record import build_batch, open_batch, read_records
-from skidway.spark.encoding_plain import EncodedBatch, stamp_producer
+from skidway.records.record import build_batch, open_batch, unpack_records
+from skidway.spark.encoding import EncodedBatch, stamp_producer
 from skidway.spark.sink_options import SinkOptions
 from skidway.wire.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from skidway.wire.schema.produce import (
@@ -79,6 +79,9 @@ class _Outgoing:
     batch: Buffer
     records: int
     deadline: float
+    again: bool = False
+    """A broker knows a producer's last five batches again. One that is sent once more goes alone, or those behind it
+    could push it out of them."""
 
 
 @dataclass(slots=True)
@@ -89,6 +92,9 @@ class _Lane:
     partition: int
     address: Address | None = None
     """Where the flying ones went."""
+    opened: bool = False
+    """A partition takes any sequence from a producer it does not know yet: the second batch would be stored even if the
+    first was refused. So the first goes alone too."""
     sequence: int = 0
     waiting: deque[_Outgoing] = field(default_factory=deque)
     flying: deque[_Outgoing] = field(default_factory=deque)
@@ -98,8 +104,19 @@ class _Lane:
     retry_at: float = 0.0
 
     def refuse(self, outgoing: _Outgoing, reason: str) -> None:
+        outgoing.again = True
         self.refused.append(outgoing)
         self.reason = reason
+
+    def ready(self, address: Address, now: float) -> bool:
+        """Whether its next batch may go to that broker."""
+        if self.refused or self.retry_at > now:
+            return False
+        if not self.flying:
+            return True
+        # Never on two connections at once: nobody could say which arrives first.
+        alone = not self.opened or self.flying[-1].again or self.waiting[0].again
+        return not alone and self.address == address
 
     def settle(self, now: float) -> None:
         """Once nothing is on the way any more, what was refused goes back to the front of the queue."""
@@ -251,13 +268,10 @@ class BatchProducer:
             sizes: dict[Address, int] = {}
             now = time.monotonic()
             for lane in self._busy.values():
-                if not lane.waiting or lane.refused or lane.retry_at > now or lane.topic in self._stale:
+                if not lane.waiting or lane.topic in self._stale:
                     continue
                 address = self._leader(lane)
-                if address is None or self._full(address):
-                    continue
-                # Never on two connections at once: nobody could say which arrives first.
-                if lane.flying and lane.address != address:
+                if address is None or self._full(address) or not lane.ready(address, now):
                     continue
                 size = sizes.get(address, 0) + len(lane.waiting[0].batch)
                 if address in chosen and size > REQUEST_BYTES:
@@ -363,6 +377,7 @@ class BatchProducer:
         outgoing = lane.flying.popleft()
         if answer.error_code in STORED:
             lane.pause_s = RETRY_PAUSE_S
+            lane.opened = True
             self._acknowledge(lane, outgoing, answer.base_offset)
             return
         if answer.error_code in TOO_LARGE and outgoing.records > 1:
@@ -384,7 +399,7 @@ class BatchProducer:
         header, payload = open_batch(outgoing.batch, decompressed_bytes_max=INT32_MAX)
         smaller = min(self.batch_bytes(lane.topic), len(payload) // 2)
         self._batch_bytes[lane.topic] = max(smaller, BATCH_BYTES_MIN)
-        records = list(read_records(outgoing.batch, decompressed_bytes_max=INT32_MAX))
+        records = list(unpack_records(header, payload))
         self.unacknowledged_bytes -= len(outgoing.batch)
         middle = len(records) // 2
         for part, before in ((records[:middle], 0), (records[middle:], middle)):

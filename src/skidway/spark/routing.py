@@ -1,21 +1,20 @@
-"""Rows sorted out by the partition they go to: whole Arrow columns in, one slice of them for each partition out.
+"""Rows sorted out by the partition they go to: whole Arrow columns in, numbers of rows for each partition out.
 
 A row goes to the partition its column says; without one, by its key as Kafka's default partitioner sends it; without
 a key to a partition that changes when a batch is full. Rows of one partition keep their order.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from skidway.spark.encoding_plain import partition_of
-from skidway.spark.sink_options import HEADERS, KEY, PARTITION, TOPIC, VALUE
+from skidway.spark.encoding import RowGroup, group_rows, partition_of
+from skidway.spark.sink_options import KEY, PARTITION, TOPIC, VALUE
 
 ROW_OVERHEAD_BYTES = 16
 """An upper guess of what a row takes beside its key and value."""
@@ -23,17 +22,6 @@ ROW_OVERHEAD_BYTES = 16
 
 class BadRow(ValueError):
     """A row that has no place to go; the text says what to do."""
-
-
-@dataclass(slots=True)
-class Group:
-    """The rows of one partition, in order."""
-
-    topic: str
-    partition: int
-    values: pa.Array
-    keys: pa.Array | None
-    headers: pa.Array | None
 
 
 @dataclass(slots=True)
@@ -55,34 +43,20 @@ class Router:
         self._random = random.Random(seed)
         self._turns: dict[str, _Turn] = {}
 
-    def route(self, rows: pa.RecordBatch) -> Iterator[Group]:
+    def route(self, rows: pa.RecordBatch) -> list[RowGroup]:
+        """Which rows go where, as numbers of rows."""
         if rows.num_rows == 0:
-            return
+            return []
         names, codes = self._topics(rows)
         counts = [self.partition_count(name) for name in names]
-        partitions = self._partitions(rows, names, codes, counts)
-        columns = [_column(rows, name) for name in (VALUE, KEY, HEADERS)]
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        lanes = starts[codes] + partitions
-        # Sorting short integers is a matter of counting them.
-        narrow = lanes.astype(np.uint16 if starts[-1] <= 0xFFFF else np.int64)
-        edges = [0, rows.num_rows]
-        if (narrow != narrow[0]).any():
-            order = np.argsort(narrow, kind="stable")
-            narrow = narrow[order]
-            edges = [0, *(np.flatnonzero(np.diff(narrow)) + 1).tolist(), rows.num_rows]
-            columns = [None if column is None else column.take(pa.array(order)) for column in columns]
-        for start, end in pairwise(edges):
-            lane = int(narrow[start])
-            topic = int(np.searchsorted(starts, lane, side="right")) - 1
-            values, keys, headers = (None if column is None else column.slice(start, end - start) for column in columns)
-            yield Group(names[topic], lane - int(starts[topic]), values, keys, headers)
+        partitions = self._partitions(rows, names, codes, counts).astype(np.int32)
+        return group_rows(names[0] if len(names) == 1 else column_of(rows, TOPIC), partitions)
 
     def _topics(self, rows: pa.RecordBatch) -> tuple[list[str], NDArray[np.int64]]:
         """The topics that occur, and which of them each row is for."""
         if self.topic is not None:
             return [self.topic], np.zeros(rows.num_rows, dtype=np.int64)
-        column = _column(rows, TOPIC)
+        column = column_of(rows, TOPIC)
         if column is None or column.null_count:
             raise BadRow("a row has a null topic; set option topic, or fill the column topic in every row")
         encoded = column.dictionary_encode()
@@ -93,10 +67,10 @@ class Router:
     ) -> NDArray[np.int64]:
         """Each row's partition; -1 stands for "not decided yet" until the end."""
         partitions = np.full(rows.num_rows, -1, dtype=np.int64)
-        column = _column(rows, PARTITION)
+        column = column_of(rows, PARTITION)
         if column is not None:
             partitions = _chosen(column, names, codes, np.asarray(counts))
-        keys = _column(rows, KEY)
+        keys = column_of(rows, KEY)
         if keys is not None and keys.null_count < len(keys):
             for count in sorted(set(counts)):
                 open_rows = (partitions < 0) & (np.asarray(counts)[codes] == count)
@@ -143,12 +117,12 @@ def _chosen(
 def _sizes(rows: pa.RecordBatch) -> NDArray[np.int64]:
     sizes = np.full(rows.num_rows, ROW_OVERHEAD_BYTES, dtype=np.int64)
     for name in (VALUE, KEY):
-        column = _column(rows, name)
+        column = column_of(rows, name)
         if column is not None:
             sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
     return sizes
 
 
-def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
+def column_of(rows: pa.RecordBatch, name: str) -> pa.Array | None:
     index = rows.schema.get_field_index(name)
     return None if index < 0 else rows.column(index)

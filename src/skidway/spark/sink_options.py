@@ -40,7 +40,6 @@ KNOWN = (
     REQUEST_SIZE,
     BLOCK,
     CHECKPOINT,
-    *WITHOUT_EFFECT_HERE,
 )
 
 _OF_THE_SOURCE = ("it is an option of the source", "leave it out of the write")
@@ -118,7 +117,7 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SinkOptions":
-        given = sort_out(options, KNOWN, REFUSED)
+        given = sort_out(options, KNOWN, REFUSED, WITHOUT_EFFECT_HERE)
         _check_delivery(given)
         client = ClientSettings.parse(given)
         timeout_ms = given.number(DELIVERY_TIMEOUT, max(DELIVERY_TIMEOUT_MS, client.request_timeout_ms), low=1)
