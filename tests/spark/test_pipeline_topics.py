@@ -49,11 +49,7 @@ def test_windows_are_summed_and_written_once_when_they_are_over(spark: Any, boot
         checkpoint=str(tmp_path / "checkpoint"),
     )
     put(bootstrap, topic, [*PURCHASES, b"no JSON", {"country": "DE"}])
-    query = run(spark, Aggregate(options))
-    observed = Counter[str]()
-    for progress in query.recentProgress:
-        observed.update(progress["observedMetrics"].get("events", {}))
-    assert (observed["read"], observed["without_time"]) == (6, 2)
+    run(spark, Aggregate(options))
     # The watermark of the first run is known to the second: it closes the first minute, and the late one is left out.
     put(bootstrap, topic, [{"at": at(200), "country": "JP", "amount": 1}])
     run(spark, Aggregate(options))
@@ -229,7 +225,7 @@ def test_a_slice_of_history_is_replayed(spark: Any, bootstrap: str) -> None:
     assert Replay(options).run(spark) == 3
     found = taken(bootstrap, out)
     assert [record.value for record in found] == [b"2", b"4", b"6"]
-    assert found[0].headers == [
+    assert list(found[0].headers) == [
         ("h", b"1"),
         ("replay.topic", topic.encode()),
         ("replay.partition", b"0"),

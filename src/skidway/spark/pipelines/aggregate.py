@@ -4,8 +4,8 @@ Events fall into windows by a time of their own, or by the record's timestamp. A
 be; a later one is left out. With `emit="final"` each window is written once, when the watermark has passed its end;
 with `emit="changes"` (to a topic only) a window is written again whenever a batch changed it, newest last.
 
-To a table: exactly once. To a topic: at least once. Records that are no JSON or have no time are counted in the
-query's progress (`observedMetrics`, shown by `skidway pipeline status`) and left out.
+To a table: exactly once. To a topic: at least once. Records that are no JSON or have no time are left out; with final
+windows to a topic the query's progress counts them (`observedMetrics`, shown by `skidway pipeline status`).
 """
 
 import re
@@ -65,15 +65,18 @@ class Aggregate:
     def start(self, spark: SparkSession, trigger: Trigger = Trigger()) -> StreamingQuery:
         options = self.options
         frame = self.windows(topics.read_stream(spark, options))
-        mode = "append" if options.emit == "final" else "update"
         if options.to_topic is not None:
             topics.ensure_topics(options.bootstrap, [options.to_topic], options.topic[0])
-            return topics.to_topics(
-                topics.write_stream(self.messages(frame), self.name, options, trigger, mode), options
-            )
+            messages = self.messages(frame)
+            if options.emit == "changes":
+                return topics.rewriting_topics(
+                    topics.write_stream(messages, self.name, options, trigger, "update"), options
+                )
+            writer = topics.write_stream(messages, self.name, options, trigger, sink_refuses_names=True)
+            return topics.to_topics(writer, options)
         assert options.to_table is not None
         table = open_table(Target(options.to_table, options.format))
-        writer = topics.write_stream(frame, self.name, options, trigger, mode)
+        writer = topics.write_stream(frame, self.name, options, trigger)
         return topics.to_batches(writer, lambda batch, query, number: void(write_batch(table, batch, query, number)))
 
     def windows(self, records: DataFrame) -> DataFrame:

@@ -104,7 +104,9 @@ class Insights:
         counted = F.count(F.lit(1)).alias("records")
         keys = seen.where("key IS NOT NULL").groupBy("topic", "partition", "key").agg(counted)
         rank = F.row_number().over(Window.partitionBy("topic").orderBy(F.desc("records"), "key"))
-        delays = seen.select("topic", "partition", F.expr("stack(2, 'produced', produced, 'read', read) AS (part, step)"))
+        delays = seen.select(
+            "topic", "partition", F.expr("stack(2, 'produced', produced, 'read', read) AS (part, step)")
+        )
         return {
             "partitions": seen.groupBy("topic", "partition", "at").agg(counted, F.sum("bytes").alias("bytes")),
             "keys": keys.withColumn("rank", rank).where(F.col("rank") <= self.options.keys).drop("rank"),

@@ -72,9 +72,7 @@ class Findings:
         totals: Counter[str] = Counter()
         for row in partitions:
             totals[row["topic"]] += row["records"]
-        return cls(
-            _partitions(partitions, totals), _keys(keys, totals), _delays(delays), _throughput(partitions)
-        )
+        return cls(_partitions(partitions, totals), _keys(keys, totals), _delays(delays), _throughput(partitions))
 
 
 def _partitions(rows: Sequence[Row], totals: Counter[str]) -> list[PartitionFound]:
@@ -87,7 +85,12 @@ def _partitions(rows: Sequence[Row], totals: Counter[str]) -> list[PartitionFoun
     count = Counter(topic for topic, _ in records)
     return [
         PartitionFound(
-            topic, partition, number, sizes[topic, partition], number / totals[topic], number / totals[topic] * count[topic]
+            topic,
+            partition,
+            number,
+            sizes[topic, partition],
+            number / totals[topic],
+            number / totals[topic] * count[topic],
         )
         for (topic, partition), number in sorted(records.items())
     ]
@@ -209,8 +212,11 @@ def _draw_throughput(axes: Any, findings: Findings) -> None:
 def _draw_keys(axes: Any, findings: Findings) -> None:
     colours = _colours(findings)
     shown = findings.keys[:HOT_KEYS_SHOWN][::-1]
-    axes.barh([f"{found.key[:30]}  {found.topic}" for found in shown], [found.records for found in shown],
-              color=[colours[found.topic] for found in shown])
+    axes.barh(
+        [f"{found.key[:30]}  {found.topic}" for found in shown],
+        [found.records for found in shown],
+        color=[colours[found.topic] for found in shown],
+    )
     axes.tick_params("y", labelsize=7)
 
 
@@ -232,23 +238,38 @@ def _page(findings: Findings, plots: dict[str, bytes]) -> str:
         for name, image in plots.items()
     )
     if not images:
-        images = "<p>No plots: there is nothing to show, or matplotlib is missing (pip install 'skidway[pipelines]').</p>"
+        images = (
+            "<p>No plots: there is nothing to show, or matplotlib is missing (pip install 'skidway[pipelines]').</p>"
+        )
     partitions = _table(
         ("partition", "records", "bytes", "share", "skew"),
         (
-            (f"{one.topic}/{one.partition}", f"{one.records:,}", f"{one.bytes:,}", f"{one.share:.1%}", f"{one.skew:.2f}")
+            (
+                f"{one.topic}/{one.partition}",
+                f"{one.records:,}",
+                f"{one.bytes:,}",
+                f"{one.share:.1%}",
+                f"{one.skew:.2f}",
+            )
             for one in findings.partitions
         ),
     )
     keys = _table(
         ("key", "topic", "partition", "records", "share"),
-        ((one.key, one.topic, one.partition, f"{one.records:,}", f"{one.share:.1%}") for one in findings.keys[:HOT_KEYS_SHOWN]),
+        (
+            (one.key, one.topic, one.partition, f"{one.records:,}", f"{one.share:.1%}")
+            for one in findings.keys[:HOT_KEYS_SHOWN]
+        ),
     )
     delays = _table(
         ("partition", "delay", "records", "p50 ms", "p95 ms", "p99 ms", "max ms"),
         (
-            (f"{one.topic}/{one.partition}", one.part, f"{one.records:,}",
-             *(f"{value:,.0f}" for value in (one.p50_ms, one.p95_ms, one.p99_ms, one.max_ms)))
+            (
+                f"{one.topic}/{one.partition}",
+                one.part,
+                f"{one.records:,}",
+                *(f"{value:,.0f}" for value in (one.p50_ms, one.p95_ms, one.p99_ms, one.max_ms)),
+            )
             for one in findings.delays
         ),
     )

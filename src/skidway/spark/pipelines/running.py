@@ -78,7 +78,9 @@ def run(
 ) -> Status:
     """Until it ends by itself, fails, or is asked to stop. The error is in the status, in one line."""
     options = pipeline.options
-    status = Status(pipeline.name, list(options.topic), pid=os.getpid(), host=socket.gethostname(), started_ms=_now_ms())
+    status = Status(
+        pipeline.name, list(options.topic), pid=os.getpid(), host=socket.gethostname(), started_ms=_now_ms()
+    )
     folder = status_folder(options.folder(pipeline.name), pipeline.name)
     write(status, folder)
     try:
@@ -126,7 +128,9 @@ def count(status: Status, progress: Any) -> None:
     lag: int | None = None
     for source in progress["sources"]:
         start, end, latest = (_offsets(source[name]) for name in ("startOffset", "endOffset", "latestOffset"))
-        status.records += sum(end[place] - start[place] for place in end if place in start) if start else _rows(progress)
+        status.records += (
+            sum(end[place] - start[place] for place in end if place in start) if start else _rows(progress)
+        )
         if latest:
             lag = (lag or 0) + sum(max(0, latest[place] - end.get(place, 0)) for place in latest)
     status.lag = lag

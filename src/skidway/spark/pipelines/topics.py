@@ -38,21 +38,41 @@ def read_stream(spark: SparkSession, options: Common) -> DataFrame:
     return spark.readStream.format(FORMAT).options(**settings).load()
 
 
-def write_stream(frame: DataFrame, name: str, options: Common, trigger: Trigger, mode: str = "append") -> Any:
+def write_stream(
+    frame: DataFrame,
+    name: str,
+    options: Common,
+    trigger: Trigger,
+    mode: str = "append",
+    *,
+    sink_refuses_names: bool = False,
+) -> Any:
     """The writer of a pipeline's query; a sink and `start` are left to say."""
     folder = options.folder(name)
-    return (
-        frame.writeStream.queryName(name)
-        .outputMode(mode)
+    writer = (
+        frame.writeStream.outputMode(mode)
         .option("checkpointLocation", f"file://{_absolute(folder)}" if "://" not in folder else folder)
         .trigger(**trigger.spark())
     )
+    # Spark hands queryName to Python sinks as an option, and ours refuses options it does not know: only queries
+    # that write tables carry the name.
+    return writer if sink_refuses_names else writer.queryName(name)
 
 
 def to_topics(writer: Any, options: Common) -> StreamingQuery:
     """Rows of topic, key, value and maybe headers: at least once."""
     started: StreamingQuery = writer.format(FORMAT).option("kafka.bootstrap.servers", options.bootstrap).start()
     return started
+
+
+def rewriting_topics(writer: Any, options: Common) -> StreamingQuery:
+    """As `to_topics`, for queries whose rows change: Spark gives Python sinks only rows that do not."""
+
+    def write(batch: DataFrame, query: str, number: int) -> None:
+        settings = {"kafka.bootstrap.servers": options.bootstrap}
+        batch.write.format(FORMAT).mode("append").options(**settings).save()
+
+    return to_batches(writer, write)
 
 
 def to_batches(writer: Any, write: Callable[[DataFrame, str, int], None]) -> StreamingQuery:
