@@ -53,7 +53,7 @@ def stage(
             frame = frame.withColumn(copy, frame[name])
     with _readable_timestamps(frame):
         frame.write.mode("overwrite").partitionBy(*columns).parquet(f"file://{folder}")
-    files = []
+    files: list[DataFile] = []
     for path in sorted(folder.rglob("*.parquet")):
         rows = pq.read_metadata(path).num_rows
         if rows:

@@ -7,18 +7,27 @@ with `emit="changes"` (to a topic only) a window is written again whenever a bat
 To a table: exactly once. To a topic: at least once. Records that are no JSON or have no time are left out; with final
 windows to a topic the query's progress counts them (`observedMetrics`, shown by `skidway pipeline status`).
 """
+# ruff: noqa: RUF009 - option() makes a field, as dataclasses.field does
 
 import re
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from skidway.spark.lake import Target, open_table, write_batch
 from skidway.spark.lake.table import FORMATS
 from skidway.spark.pipelines import topics
-from skidway.spark.pipelines.options import BadPipeline, Common, Trigger, interval, option, parse_duration_ms
+from skidway.spark.pipelines.options import (
+    EVERY_SECOND,
+    BadPipeline,
+    Common,
+    Trigger,
+    interval,
+    option,
+    parse_duration_ms,
+)
 
 MEASURE = re.compile(r"(count|sum|avg|min|max|distinct)(?::(.+))?")
 
@@ -62,7 +71,7 @@ class Aggregate:
     def __init__(self, options: AggregateOptions) -> None:
         self.options = options
 
-    def start(self, spark: SparkSession, trigger: Trigger = Trigger()) -> StreamingQuery:
+    def start(self, spark: SparkSession, trigger: Trigger = EVERY_SECOND) -> StreamingQuery:
         options = self.options
         frame = self.windows(topics.read_stream(spark, options))
         if options.to_topic is not None:
@@ -91,11 +100,11 @@ class Aggregate:
             *(column.alias(name) for name, column in inputs.items()),
         )
         events = events.observe(
-            "events", F.count(F.lit(1)).alias("read"), F.count_if(F.col("__time").isNull()).alias("without_time")
+            "events", sf.count(sf.lit(1)).alias("read"), sf.count_if(sf.col("__time").isNull()).alias("without_time")
         )
-        span = F.window("__time", interval(options.window), interval(options.slide or options.window))
+        span = sf.window("__time", interval(options.window), interval(options.slide or options.window))
         computed = [
-            self._computed(text, F.col(f"__{n}")).alias(measure_name(text)) for n, text in enumerate(options.measure)
+            self._computed(text, sf.col(f"__{n}")).alias(measure_name(text)) for n, text in enumerate(options.measure)
         ]
         counted = (
             events.where("__time IS NOT NULL")
@@ -104,8 +113,8 @@ class Aggregate:
             .agg(*computed)
         )
         return counted.select(
-            F.col("__window.start").alias("window_start"),
-            F.col("__window.end").alias("window_end"),
+            sf.col("__window.start").alias("window_start"),
+            sf.col("__window.end").alias("window_end"),
             *groups,
             *(measure_name(text) for text in options.measure),
         )
@@ -113,30 +122,32 @@ class Aggregate:
     def messages(self, frame: DataFrame) -> DataFrame:
         """Keyed by what was grouped by: one group's windows stay in order."""
         groups = [column_name(field) for field in self.options.group_by]
-        key = F.concat_ws("|", *(F.coalesce(F.col(name), F.lit("")) for name in groups)) if groups else F.lit("all")
+        key = (
+            sf.concat_ws("|", *(sf.coalesce(sf.col(name), sf.lit("")) for name in groups)) if groups else sf.lit("all")
+        )
         assert self.options.to_topic is not None
         return frame.select(
-            F.lit(self.options.to_topic).alias("topic"),
+            sf.lit(self.options.to_topic).alias("topic"),
             key.cast("binary").alias("key"),
-            F.to_json(F.struct(*frame.columns), {"ignoreNullFields": "false"}).cast("binary").alias("value"),
+            sf.to_json(sf.struct(*frame.columns), {"ignoreNullFields": "false"}).cast("binary").alias("value"),
         )
 
     def _input(self, document: Column, text: str) -> Column:
         match = MEASURE.fullmatch(text)
         assert match is not None
         if match[2] is None:
-            return F.lit(1)
+            return sf.lit(1)
         field = topics.json_field(document, match[2])
         return field if match[1] in ("count", "distinct") else field.try_cast("double")
 
     def _computed(self, text: str, column: Column) -> Column:
         functions = {
-            "count": F.count,
-            "sum": F.sum,
-            "avg": F.avg,
-            "min": F.min,
-            "max": F.max,
-            "distinct": F.approx_count_distinct,
+            "count": sf.count,
+            "sum": sf.sum,
+            "avg": sf.avg,
+            "min": sf.min,
+            "max": sf.max,
+            "distinct": sf.approx_count_distinct,
         }
         return functions[text.partition(":")[0]](column)
 

@@ -8,17 +8,18 @@ fields. What cannot be parsed goes, whole and with the reason, into a second tab
 Exactly once: each batch is committed together with its number (see `skidway.spark.lake`). The two tables are committed
 one after the other; each has every record that belongs there once.
 """
+# ruff: noqa: RUF009 - option() makes a field, as dataclasses.field does
 
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from skidway.spark.lake import Target, open_table, write_batch
 from skidway.spark.lake.table import FORMATS
 from skidway.spark.pipelines import topics
-from skidway.spark.pipelines.options import BadPipeline, Common, Trigger, option
+from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, Common, Trigger, option
 
 RECORD = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 TIMES = {"date": "to_date(__time)", "hour": "hour(__time)"}
@@ -72,7 +73,7 @@ class Archive:
     def __init__(self, options: ArchiveOptions) -> None:
         self.options = options
 
-    def start(self, spark: SparkSession, trigger: Trigger = Trigger()) -> StreamingQuery:
+    def start(self, spark: SparkSession, trigger: Trigger = EVERY_SECOND) -> StreamingQuery:
         # Both now: a wrong path or a missing library is told before the query starts.
         self._table, self._rejected = open_table(self.options.target()), open_table(self.options.rejected_target())
         frame = topics.read_stream(spark, self.options)
@@ -84,7 +85,7 @@ class Archive:
             return
         judged = self.judge(batch)
         counted = Observation()
-        watched = judged.observe(counted, F.count_if(F.col("reason").isNotNull()).alias("rejected"))
+        watched = judged.observe(counted, sf.count_if(sf.col("reason").isNotNull()).alias("rejected"))
         accepted = self._laid_out(watched.where("reason IS NULL").drop("reason"))
         written = write_batch(self._table, accepted, query, number)
         # Most batches have nothing to reject: only those that do are read a second time.
@@ -95,31 +96,31 @@ class Archive:
         """The record with its value parsed, and a reason where that failed."""
         document = topics.text(batch["value"])
         broken = (
-            F.when(batch["value"].isNull(), "the value is null")
+            sf.when(batch["value"].isNull(), "the value is null")
             .when(document.isNull(), "the value is not UTF-8 text")
             .when(~topics.is_json_object(document), "the value is not a JSON object")
         )
         if self.options.schema is None:
             return batch.withColumns({"__raw": batch["value"], "reason": broken, "value": document})
         settings = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-        parsed = F.from_json(document, f"{self.options.schema}, {CORRUPT} string", settings)
+        parsed = sf.from_json(document, f"{self.options.schema}, {CORRUPT} string", settings)
         frame = batch.withColumns({"__raw": batch["value"], "__broken": broken, "value": parsed})
-        misfit = F.when(frame[f"value.{CORRUPT}"].isNotNull(), "a field does not have the type the schema gives it")
+        misfit = sf.when(frame[f"value.{CORRUPT}"].isNotNull(), "a field does not have the type the schema gives it")
         absent = [
-            F.when(frame[f"value.{name}"].isNull(), f"the field {name} is missing") for name in self.options.require
+            sf.when(frame[f"value.{name}"].isNull(), f"the field {name} is missing") for name in self.options.require
         ]
-        reason = F.coalesce(frame["__broken"], misfit, *absent)
+        reason = sf.coalesce(frame["__broken"], misfit, *absent)
         return frame.withColumns({"reason": reason, "value": frame["value"].dropFields(CORRUPT)}).drop("__broken")
 
     def _laid_out(self, frame: DataFrame) -> DataFrame:
         """The columns of the table: the record's, then those to partition by that the record does not have."""
         when = self._event_time(frame)
-        frame = frame.withColumn("__time", F.coalesce(when, frame["timestamp"]))
+        frame = frame.withColumn("__time", sf.coalesce(when, frame["timestamp"]))
         added: dict[str, Column] = {}
         for field in self.options.partition_by:
             name = field.rpartition(".")[2]
             if name in TIMES:
-                added[name] = F.expr(TIMES[name])
+                added[name] = sf.expr(TIMES[name])
             elif name not in RECORD:
                 added[name] = self._field(frame, field)
         frame = frame.withColumns(added).select(*RECORD, *added)
@@ -137,4 +138,4 @@ class Archive:
 
     def _rejects(self, judged: DataFrame, batch: DataFrame) -> DataFrame:
         rejected = judged.where("reason IS NOT NULL").drop("value").withColumnRenamed("__raw", "value")
-        return rejected.select(*RECORD, "reason", F.current_timestamp().alias("rejected_at"))
+        return rejected.select(*RECORD, "reason", sf.current_timestamp().alias("rejected_at"))

@@ -11,11 +11,11 @@ the same batch, which a reader may see twice.
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from skidway.spark.pipelines import topics
-from skidway.spark.pipelines.options import Common, Trigger, interval, option, parse_duration_ms
+from skidway.spark.pipelines.options import EVERY_SECOND, Common, Trigger, interval, option, parse_duration_ms
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Dedupe:
     def __init__(self, options: DedupeOptions) -> None:
         self.options = options
 
-    def start(self, spark: SparkSession, trigger: Trigger = Trigger()) -> StreamingQuery:
+    def start(self, spark: SparkSession, trigger: Trigger = EVERY_SECOND) -> StreamingQuery:
         options = self.options
         topics.ensure_topics(options.bootstrap, [options.to_topic], options.topic[0])
         frame = self.distinct(topics.read_stream(spark, options))
@@ -48,18 +48,18 @@ class Dedupe:
 
     def distinct(self, records: DataFrame) -> DataFrame:
         options = self.options
-        own_place = F.concat_ws("/", "topic", "partition", "offset")
+        own_place = sf.concat_ws("/", "topic", "partition", "offset")
         found = topics.field_or_header(records, options.id)
-        time = F.current_timestamp() if options.event_time is None else topics.event_time(records, options.event_time)
+        time = sf.current_timestamp() if options.event_time is None else topics.event_time(records, options.event_time)
         marked = records.withColumns(
             {
                 # A record without an id is like no other; the prefix keeps its place apart from any id.
-                "__id": F.when(found.isNull(), F.concat(F.lit("place "), own_place)).otherwise(
-                    F.concat(F.lit("id "), found)
+                "__id": sf.when(found.isNull(), sf.concat(sf.lit("place "), own_place)).otherwise(
+                    sf.concat(sf.lit("id "), found)
                 ),
-                "__time": F.coalesce(time, records["timestamp"]),
+                "__time": sf.coalesce(time, records["timestamp"]),
             }
         )
         same = ["__id"] if options.across_keys else ["key", "__id"]
         once = marked.withWatermark("__time", interval(options.window)).dropDuplicatesWithinWatermark(same)
-        return once.select(F.lit(options.to_topic).alias("topic"), "key", "value", "headers")
+        return once.select(sf.lit(options.to_topic).alias("topic"), "key", "value", "headers")

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from skidway.spark.lake import Target, open_table, write_batch
 from skidway.spark.lake.table import FORMATS
 from skidway.spark.pipelines import topics
-from skidway.spark.pipelines.options import BadPipeline, Common, Trigger, option, parse_duration_ms
+from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, Common, Trigger, option, parse_duration_ms
 from skidway.spark.pipelines.report import STEP, Findings, write_report
 
 TABLES = ("partitions", "keys", "delays")
@@ -56,7 +56,7 @@ class Insights:
         self._tables = {name: open_table(Target(f"{options.path}/{name}", options.format)) for name in TABLES}
         self._reported_s = time.monotonic()
 
-    def start(self, spark: SparkSession, trigger: Trigger = Trigger()) -> StreamingQuery:
+    def start(self, spark: SparkSession, trigger: Trigger = EVERY_SECOND) -> StreamingQuery:
         frame = topics.read_stream(spark, self.options)
         return topics.to_batches(topics.write_stream(frame, self.name, self.options, trigger), self.write)
 
@@ -85,35 +85,35 @@ class Insights:
     def seen(self, records: DataFrame) -> DataFrame:
         """What is looked at, one small row for each record."""
         seconds = parse_duration_ms(self.options.resolution) // 1000
-        produced = F.lit(None).cast("timestamp")
+        produced = sf.lit(None).cast("timestamp")
         if self.options.event_time is not None:
             produced = topics.event_time(records, self.options.event_time)
-        now = F.current_timestamp()
-        size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
+        now = sf.current_timestamp()
+        size = sf.coalesce(sf.octet_length("key"), sf.lit(0)) + sf.coalesce(sf.octet_length("value"), sf.lit(0))
         return records.select(
             "topic",
             "partition",
-            F.substring(F.col("key").cast("string"), 1, KEY_CHARACTERS_MAX).alias("key"),
+            sf.substring(sf.col("key").cast("string"), 1, KEY_CHARACTERS_MAX).alias("key"),
             size.cast("bigint").alias("bytes"),
-            F.timestamp_seconds(F.floor(F.unix_seconds("timestamp") / seconds) * seconds).alias("at"),
-            _step(F.unix_millis("timestamp") - F.unix_millis(produced)).alias("produced"),
-            _step(F.unix_millis(now) - F.unix_millis("timestamp")).alias("read"),
+            sf.timestamp_seconds(sf.floor(sf.unix_seconds("timestamp") / seconds) * seconds).alias("at"),
+            _step(sf.unix_millis("timestamp") - sf.unix_millis(produced)).alias("produced"),
+            _step(sf.unix_millis(now) - sf.unix_millis("timestamp")).alias("read"),
         )
 
     def summaries(self, seen: DataFrame) -> dict[str, DataFrame]:
-        counted = F.count(F.lit(1)).alias("records")
+        counted = sf.count(sf.lit(1)).alias("records")
         keys = seen.where("key IS NOT NULL").groupBy("topic", "partition", "key").agg(counted)
-        rank = F.row_number().over(Window.partitionBy("topic").orderBy(F.desc("records"), "key"))
+        rank = sf.row_number().over(Window.partitionBy("topic").orderBy(sf.desc("records"), "key"))
         delays = seen.select(
-            "topic", "partition", F.expr("stack(2, 'produced', produced, 'read', read) AS (part, step)")
+            "topic", "partition", sf.expr("stack(2, 'produced', produced, 'read', read) AS (part, step)")
         )
         return {
-            "partitions": seen.groupBy("topic", "partition", "at").agg(counted, F.sum("bytes").alias("bytes")),
-            "keys": keys.withColumn("rank", rank).where(F.col("rank") <= self.options.keys).drop("rank"),
+            "partitions": seen.groupBy("topic", "partition", "at").agg(counted, sf.sum("bytes").alias("bytes")),
+            "keys": keys.withColumn("rank", rank).where(sf.col("rank") <= self.options.keys).drop("rank"),
             "delays": delays.where("step IS NOT NULL").groupBy("topic", "partition", "part", "step").agg(counted),
         }
 
 
 def _step(delay_ms: Column) -> Column:
     """A delay is kept as a power of STEP milliseconds: few rows, and percentiles that add up over batches."""
-    return F.ceil(F.log(STEP, F.greatest(delay_ms, F.lit(1)))).cast("int")
+    return sf.ceil(sf.log(STEP, sf.greatest(delay_ms, sf.lit(1)))).cast("int")

@@ -3,6 +3,7 @@
 A field is `name: type = option("what it is", default)`. Types the command line can offer: str, int, float, bool, each
 also `| None`, and list[str]. `from_texts` makes options of what a TOML file or flags gave.
 """
+# ruff: noqa: RUF009 - option() makes a field, as dataclasses.field does
 
 import re
 from collections.abc import Mapping
@@ -65,6 +66,7 @@ class Trigger:
         return {"processingTime": f"{self.interval_ms} milliseconds"}
 
 
+EVERY_SECOND = Trigger()
 ONCE = Trigger(None)
 
 

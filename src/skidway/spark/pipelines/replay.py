@@ -6,12 +6,13 @@ came from. Records get the time of writing. At least once: a run that died is ru
 
 Into the topic it reads from only when asked to (`into_same_topic`): every consumer would see those records again.
 """
+# ruff: noqa: RUF009 - option() makes a field, as dataclasses.field does
 
 from dataclasses import dataclass
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 from skidway.spark.pipelines import topics
 from skidway.spark.pipelines.options import BadPipeline, option, pairs
@@ -57,7 +58,7 @@ class Replay:
         options = self.options
         topics.ensure_topics(options.bootstrap, [options.to_topic], options.topic[0])
         counted = Observation()
-        frame = self.slice(spark).observe(counted, F.count(F.lit(1)).alias("records"))
+        frame = self.slice(spark).observe(counted, sf.count(sf.lit(1)).alias("records"))
         frame.write.format(topics.FORMAT).mode("append").option("kafka.bootstrap.servers", options.bootstrap).save()
         return int(counted.get["records"])
 
@@ -66,11 +67,11 @@ class Replay:
         seen = records.withColumns({"__key": records["key"], "__value": records["value"]})
         seen = seen.withColumns({"key": topics.text(records["key"]), "value": topics.text(records["value"])})
         if self.options.where is not None:
-            seen = seen.where(F.expr(self.options.where))
+            seen = seen.where(sf.expr(self.options.where))
         return seen.select(
-            F.lit(self.options.to_topic).alias("topic"),
-            F.col("__key").alias("key"),
-            F.col("__value").alias("value"),
+            sf.lit(self.options.to_topic).alias("topic"),
+            sf.col("__key").alias("key"),
+            sf.col("__value").alias("value"),
             self._headers().alias("headers"),
         )
 
@@ -96,11 +97,13 @@ class Replay:
     def _headers(self) -> Column:
         kind = "array<struct<key: string, value: binary>>"
         mark = [
-            F.struct(F.lit(f"replay.{place}").alias("key"), F.col(place).cast("string").cast("binary").alias("value"))
+            sf.struct(
+                sf.lit(f"replay.{place}").alias("key"), sf.col(place).cast("string").cast("binary").alias("value")
+            )
             for place in PLACES
         ]
-        own = F.filter(F.col("headers"), lambda one: ~one["key"].startswith("replay."))
-        return F.concat(F.coalesce(own.cast(kind), F.array().cast(kind)), F.array(*mark).cast(kind))
+        own = sf.filter(sf.col("headers"), lambda one: ~one["key"].startswith("replay."))
+        return sf.concat(sf.coalesce(own.cast(kind), sf.array().cast(kind)), sf.array(*mark).cast(kind))
 
 
 def milliseconds(text: str) -> int:

@@ -112,10 +112,11 @@ def _delays(rows: Sequence[Row]) -> list[DelayFound]:
     steps: dict[tuple[str, int, str], Counter[int]] = defaultdict(Counter)
     for row in rows:
         steps[row["topic"], row["partition"], row["part"]][row["step"]] += row["records"]
-    return [
-        DelayFound(*place, counts.total(), *(percentile(counts, share) for share in PERCENTILES), STEP ** max(counts))
-        for place, counts in sorted(steps.items())
-    ]
+    found = []
+    for (topic, partition, part), counts in sorted(steps.items()):
+        p50, p95, p99 = (percentile(counts, share) for share in PERCENTILES)
+        found.append(DelayFound(topic, partition, part, counts.total(), p50, p95, p99, STEP ** max(counts)))
+    return found
 
 
 def percentile(counts: Counter[int], share: float) -> float:
@@ -274,8 +275,8 @@ def _page(findings: Findings, plots: dict[str, bytes]) -> str:
         ),
     )
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Topics</title><style>{STYLE}</style><h1>Topics</h1>'
-        f"{images}<h2>Partitions</h2>{partitions}<h2>Keys</h2>{keys}<h2>Delay</h2>{delays}</html>"
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Topics</title><style>{STYLE}</style>'
+        f"<h1>Topics</h1>{images}<h2>Partitions</h2>{partitions}<h2>Keys</h2>{keys}<h2>Delay</h2>{delays}</html>"
     )
 
 

@@ -11,17 +11,18 @@ its own key, value and headers with the reason in headers, as `skidway.client.De
 
 At least once, as the sink.
 """
+# ruff: noqa: RUF009 - option() makes a field, as dataclasses.field does
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from skidway.client import dead_letter_headers as letters
 from skidway.spark.pipelines import topics
-from skidway.spark.pipelines.options import BadPipeline, Common, Trigger, labelled, option, pairs
+from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, Common, Trigger, labelled, option, pairs
 
 DROP, DEAD = "drop", "dead"
 CORRUPT = "__corrupt"
@@ -75,7 +76,7 @@ class Route:
     def __init__(self, options: RouteOptions) -> None:
         self.options = options
 
-    def start(self, spark: SparkSession, trigger: Trigger = Trigger()) -> StreamingQuery:
+    def start(self, spark: SparkSession, trigger: Trigger = EVERY_SECOND) -> StreamingQuery:
         options = self.options
         # A session of its own: views and the way SQL treats a bad cast are this pipeline's business only.
         session = spark.newSession()
@@ -91,18 +92,18 @@ class Route:
         """topic, key, value, headers of all that is to be written, dead letters included."""
         judged = self._judged(self._joined(self._parsed(records)))
         judged = judged.withColumn("__new", self._value(judged))
-        reason = F.coalesce(
-            judged["__reason"], F.when(judged["__new"].isNull(), _reason("EnrichmentFailed", "the new value is null"))
+        reason = sf.coalesce(
+            judged["__reason"], sf.when(judged["__new"].isNull(), _reason("EnrichmentFailed", "the new value is null"))
         )
         judged = judged.withColumn("__reason", reason if self.options.set else judged["__reason"])
         judged = judged.withColumn("__out", self._outputs())
         judged = judged.observe(
             "routes",
-            F.count(F.lit(1)).alias("read"),
-            F.count_if(F.col("__reason").isNotNull()).alias("dead"),
-            F.count_if(F.size("__out") == 0).alias("dropped"),
+            sf.count(sf.lit(1)).alias("read"),
+            sf.count_if(sf.col("__reason").isNotNull()).alias("dead"),
+            sf.count_if(sf.size("__out") == 0).alias("dropped"),
         )
-        return judged.select(F.explode("__out").alias("__one")).select("__one.*")
+        return judged.select(sf.explode("__out").alias("__one")).select("__one.*")
 
     def _parsed(self, records: DataFrame) -> DataFrame:
         document = topics.text(records["value"])
@@ -110,7 +111,7 @@ class Route:
         frame = frame.withColumn("key", topics.text(records["key"]))
         if self.options.schema is not None:
             settings = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-            parsed = F.from_json(F.col("value"), f"{self.options.schema}, {CORRUPT} string", settings)
+            parsed = sf.from_json(sf.col("value"), f"{self.options.schema}, {CORRUPT} string", settings)
             frame = frame.withColumn("data", parsed)
         return frame
 
@@ -136,90 +137,87 @@ class Route:
         """Why a record cannot be routed, if so: a struct of the error's type and text."""
         reasons: list[Column] = []
         if self.options.parse == "json":
-            reasons.append(F.when(F.col("__value").isNull(), _reason("NotJson", "the value is null")))
-            reasons.append(F.when(F.col("value").isNull(), _reason("NotJson", "the value is not UTF-8 text")))
+            reasons.append(sf.when(sf.col("__value").isNull(), _reason("NotJson", "the value is null")))
+            reasons.append(sf.when(sf.col("value").isNull(), _reason("NotJson", "the value is not UTF-8 text")))
             reasons.append(
-                F.when(~topics.is_json_object(F.col("value")), _reason("NotJson", "the value is not a JSON object"))
+                sf.when(~topics.is_json_object(sf.col("value")), _reason("NotJson", "the value is not a JSON object"))
             )
         if self.options.schema is not None:
             told = _reason("SchemaMismatch", f"a field does not have its type in: {self.options.schema}")
-            reasons.append(F.when(F.col(f"data.{CORRUPT}").isNotNull(), told))
+            reasons.append(sf.when(sf.col(f"data.{CORRUPT}").isNotNull(), told))
         for text in self.options.check:
             name, condition = labelled(text, "check")
-            failed = ~F.coalesce(F.expr(condition or name), F.lit(False))
-            reasons.append(F.when(failed, _reason("CheckFailed", f"{name}: {condition or 'is not true'}")))
-        return frame.withColumn("__reason", F.coalesce(*reasons, _reason(None, None)))
+            failed = ~sf.coalesce(sf.expr(condition or name), sf.lit(False))
+            reasons.append(sf.when(failed, _reason("CheckFailed", f"{name}: {condition or 'is not true'}")))
+        return frame.withColumn("__reason", sf.coalesce(*reasons, _reason(None, None)))
 
     def _value(self, frame: DataFrame) -> Column:
         """The value with the new fields before its last brace; what is there is not rewritten."""
         added = pairs(self.options.set, "set")
         if not added:
-            return F.col("__value")
-        document = F.rtrim(F.col("value"))
-        body = F.expr("substring(rtrim(value), 1, length(rtrim(value)) - 1)")
-        fields = F.to_json(
-            F.struct(*(F.expr(sql).alias(name) for name, sql in added.items())), {"ignoreNullFields": "false"}
+            return sf.col("__value")
+        document = sf.rtrim(sf.col("value"))
+        body = sf.expr("substring(rtrim(value), 1, length(rtrim(value)) - 1)")
+        fields = sf.to_json(
+            sf.struct(*(sf.expr(sql).alias(name) for name, sql in added.items())), {"ignoreNullFields": "false"}
         )
-        empty = F.regexp_like(document, F.lit(r"^\s*\{\s*\}$"))
-        comma = F.when(empty, "").otherwise(",")
-        return F.concat(body, comma, F.substring(fields, 2, 2**31 - 1)).cast("binary")
+        empty = sf.regexp_like(document, sf.lit(r"^\s*\{\s*\}$"))
+        comma = sf.when(empty, "").otherwise(",")
+        return sf.concat(body, comma, sf.substring(fields, 2, 2**31 - 1)).cast("binary")
 
     def _outputs(self) -> Column:
         """An array of what is to be written for a record."""
-        alive = F.col("__reason").isNull()
+        alive = sf.col("__reason").isNull()
         chosen: list[Column] = []
-        taken: Column = F.lit(False)
+        taken: Column = sf.lit(False)
         for topic, condition in self.options.routes():
-            true = F.coalesce(F.expr(condition), F.lit(False)) if condition else F.lit(True)
+            true = sf.coalesce(sf.expr(condition), sf.lit(False)) if condition else sf.lit(True)
             wanted = alive & true if self.options.every and condition else alive & true & ~taken
             taken = taken | true
-            chosen.append(F.when(wanted, _message(F.lit(topic), F.col("__new"), F.col("headers"))))
+            chosen.append(sf.when(wanted, _message(sf.lit(topic), sf.col("__new"), sf.col("headers"))))
         if self.options.unmatched not in (DROP, DEAD):
-            message = _message(F.lit(self.options.unmatched), F.col("__new"), F.col("headers"))
-            chosen.append(F.when(alive & ~taken, message))
+            message = _message(sf.lit(self.options.unmatched), sf.col("__new"), sf.col("headers"))
+            chosen.append(sf.when(alive & ~taken, message))
         unrouted = _reason("NoRoute", "no route takes it") if self.options.unmatched == DEAD else _reason(None, None)
-        why = F.coalesce(F.col("__reason"), F.when(~taken, unrouted))
-        topic = (
-            F.lit(self.options.dead_letter_topic)
-            if self.options.dead_letter_topic
-            else F.concat("topic", F.lit(letters.SUFFIX))
-        )
+        why = sf.coalesce(sf.col("__reason"), sf.when(~taken, unrouted))
+        named = self.options.dead_letter_topic
+        letters_to = sf.lit(named) if named else sf.concat("topic", sf.lit(letters.SUFFIX))
         headers = death_headers(why["type"], why["message"], self.name)
-        chosen.append(F.when(why.isNotNull(), _message(topic, F.col("__value"), headers)))
-        return F.filter(F.array(*(one.cast(OUT) for one in chosen)), lambda one: one.isNotNull())
+        chosen.append(sf.when(why.isNotNull(), _message(letters_to, sf.col("__value"), headers)))
+        return sf.filter(sf.array(*(one.cast(OUT) for one in chosen)), lambda one: one.isNotNull())
 
 
 def death_headers(error_type: Column, error_message: Column, pipeline: str) -> Column:
     """What `dead_letter_headers.DeathReport` writes, as a column: the record's own headers, then the report's."""
-    now = F.unix_millis(F.current_timestamp()).cast("string")
+    now = sf.unix_millis(sf.current_timestamp()).cast("string")
     told = {
-        letters.TOPIC: F.col("topic"),
-        letters.PARTITION: F.col("partition").cast("string"),
-        letters.OFFSET: F.col("offset").cast("string"),
-        letters.TIMESTAMP: F.unix_millis("timestamp").cast("string"),
-        letters.GROUP: F.lit(f"skidway-{pipeline}"),
+        letters.TOPIC: sf.col("topic"),
+        letters.PARTITION: sf.col("partition").cast("string"),
+        letters.OFFSET: sf.col("offset").cast("string"),
+        letters.TIMESTAMP: sf.unix_millis("timestamp").cast("string"),
+        letters.GROUP: sf.lit(f"skidway-{pipeline}"),
         letters.ERROR_TYPE: error_type,
-        letters.ERROR_MESSAGE: F.substring(error_message, 1, letters.ERROR_MESSAGE_CHARACTERS_MAX),
-        letters.ATTEMPTS: F.lit("1"),
+        letters.ERROR_MESSAGE: sf.substring(error_message, 1, letters.ERROR_MESSAGE_CHARACTERS_MAX),
+        letters.ATTEMPTS: sf.lit("1"),
         letters.FAILED_FIRST: now,
         letters.FAILED_LAST: now,
     }
-    report = F.array(
-        *(F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in told.items())
+    report = sf.array(
+        *(sf.struct(sf.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in told.items())
     )
     # How often it was replayed stays with a message: `skidway dlq replay` gives up on one that keeps coming back.
-    own = F.filter(
-        F.col("headers"), lambda one: (~one["key"].startswith(letters.PREFIX)) | (one["key"] == letters.REPLAYS)
+    own = sf.filter(
+        sf.col("headers"), lambda one: (~one["key"].startswith(letters.PREFIX)) | (one["key"] == letters.REPLAYS)
     )
     kind = "array<struct<key: string, value: binary>>"
-    return F.concat(F.coalesce(own, F.array().cast(kind)).cast(kind), report.cast(kind))
+    return sf.concat(sf.coalesce(own, sf.array().cast(kind)).cast(kind), report.cast(kind))
 
 
 def _message(topic: Column, value: Column, headers: Column) -> Column:
-    return F.struct(topic.alias("topic"), F.col("__key").alias("key"), value.alias("value"), headers.alias("headers"))
+    return sf.struct(topic.alias("topic"), sf.col("__key").alias("key"), value.alias("value"), headers.alias("headers"))
 
 
 def _reason(kind: str | None, told: str | None) -> Column:
     if kind is None:
-        return F.lit(None).cast("struct<type: string, message: string>")
-    return F.struct(F.lit(kind).alias("type"), F.lit(told).alias("message"))
+        return sf.lit(None).cast("struct<type: string, message: string>")
+    return sf.struct(sf.lit(kind).alias("type"), sf.lit(told).alias("message"))

@@ -85,7 +85,12 @@ def run(
     write(status, folder)
     try:
         query = pipeline.start(spark, trigger)
-        _watch(query, status, stop, lambda: (write(status, folder), on_status(status)))
+
+        def changed() -> None:
+            write(status, folder)
+            on_status(status)
+
+        _watch(query, status, stop, changed)
         if hasattr(pipeline, "finish"):
             pipeline.finish()
         status.state = STOPPED if stop.asked else DONE
@@ -98,7 +103,7 @@ def run(
     return status
 
 
-def _watch(query: Any, status: Status, stop: Stop, changed: Callable[[], object]) -> None:
+def _watch(query: Any, status: Status, stop: Stop, changed: Callable[[], None]) -> None:
     seen = -1
     asked_s: float | None = None
     while True:

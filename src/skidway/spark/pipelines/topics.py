@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from skidway.client.admin import Admin
@@ -89,18 +89,18 @@ def to_batches(writer: Any, write: Callable[[DataFrame, str, int], None]) -> Str
 
 def text(value: Column) -> Column:
     """Bytes as text; null if they are not UTF-8."""
-    return F.try_validate_utf8(value.cast("string"))
+    return sf.try_validate_utf8(value.cast("string"))
 
 
 def json_field(document: Column, path: str) -> Column:
     """A field as text: `amount`, `user.id`, `items[0].sku`. Null where it is missing or the text is no JSON."""
-    return F.get_json_object(document, path if path.startswith("$") else f"$.{path}")
+    return sf.get_json_object(document, path if path.startswith("$") else f"$.{path}")
 
 
 def is_json_object(document: Column) -> Column:
     # Spark's parser stops behind the first document: what follows it has to be looked at here.
-    braces = F.ltrim(document).startswith("{") & F.rtrim(document).endswith("}")
-    return F.coalesce(braces & F.try_parse_json(document).isNotNull(), F.lit(False))
+    braces = sf.ltrim(document).startswith("{") & sf.rtrim(document).endswith("}")
+    return sf.coalesce(braces & sf.try_parse_json(document).isNotNull(), sf.lit(False))
 
 
 def field_or_header(frame: DataFrame, name: str) -> Column:
@@ -108,17 +108,17 @@ def field_or_header(frame: DataFrame, name: str) -> Column:
     if not name.startswith(HEADER_MARK):
         return json_field(text(frame["value"]), name)
     wanted = name.removeprefix(HEADER_MARK)
-    found = F.filter(frame["headers"], lambda header: header["key"] == wanted)
-    return F.try_element_at(found, F.lit(-1))["value"].cast("string")
+    found = sf.filter(frame["headers"], lambda header: header["key"] == wanted)
+    return sf.try_element_at(found, sf.lit(-1))["value"].cast("string")
 
 
 def time_of(written: Column) -> Column:
     """A time as people and programs write it: ISO 8601, or milliseconds since 1970."""
-    milliseconds = F.timestamp_millis(F.expr("try_cast(null AS bigint)"))
-    milliseconds = F.when(written.rlike(r"^-?\d{1,15}$"), F.timestamp_millis(written.try_cast("bigint"))).otherwise(
+    milliseconds = sf.timestamp_millis(sf.expr("try_cast(null AS bigint)"))
+    milliseconds = sf.when(written.rlike(r"^-?\d{1,15}$"), sf.timestamp_millis(written.try_cast("bigint"))).otherwise(
         milliseconds
     )
-    return F.coalesce(milliseconds, written.try_cast("timestamp"))
+    return sf.coalesce(milliseconds, written.try_cast("timestamp"))
 
 
 def event_time(frame: DataFrame, field: str | None) -> Column:
