@@ -162,7 +162,7 @@ def run_pipeline(
 
 EXAMPLES = {
     "archive": "skidway pipeline run archive --topic orders --path lake/orders --format delta",
-    "aggregate": "skidway pipeline run aggregate --topic orders --group-by country --measure sum:amount --to-topic sums",
+    "aggregate": "skidway pipeline run aggregate --topic orders --group-by country --measure sum:amount --to-topic s",
     "dedupe": "skidway pipeline run dedupe --topic orders --id event_id --to-topic orders-once",
     "route": "skidway pipeline run route --topic orders --schema 'amount double' --route 'big: data.amount > 100'",
     "replay": "skidway pipeline run replay --topic orders --since 2026-01-31T12:00Z --to-topic orders-again",
