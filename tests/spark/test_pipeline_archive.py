@@ -17,7 +17,7 @@ START_MS = 1_794_787_200_000
 
 def run(spark: Any, options: ArchiveOptions) -> Any:
     query = Archive(options).start(spark, ONCE)
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(280)
     return query
 
 

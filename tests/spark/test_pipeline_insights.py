@@ -56,7 +56,7 @@ def test_hot_keys_skew_throughput_and_delay_are_found(spark: Any, bootstrap: str
         checkpoint=str(tmp_path / "checkpoint"),
     )
     pipeline = Insights(options)
-    assert pipeline.start(spark, ONCE).awaitTermination(120)
+    assert pipeline.start(spark, ONCE).awaitTermination(280)
     found = pipeline.findings()
     assert sum(one.records for one in found.partitions) == 160
     assert (found.keys[0].key, found.keys[0].records, found.keys[0].share) == ("hot <b>", 120, 0.75)

@@ -19,7 +19,7 @@ from skidway.spark.pipelines.route import Route, RouteOptions
 
 def run(spark: Any, pipeline: Any) -> Any:
     query = pipeline.start(spark, ONCE)
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(280)
     return query
 
 

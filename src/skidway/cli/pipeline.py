@@ -86,7 +86,7 @@ def init(
             typer.echo(f"wrote {path}")
     except BadPipeline as error:
         fail(str(error))
-    typer.echo(f"next: cd {folder} && spark-pipelines run")
+    typer.echo(f"next: cd {folder} && SPARK_CONF_DIR=$PWD/conf spark-pipelines run")
 
 
 @app.command(epilog="Example: skidway pipeline status")

@@ -1,7 +1,7 @@
 """`skidway pipeline init`: a small project for Spark's Declarative Pipelines, over a topic, to run and to change.
 
 A streaming table of the topic's records, a materialized view over it, and a sink that writes to another topic.
-`spark-pipelines run` in the folder brings all of them up to date; run it again, from cron or a scheduler, and it goes
+`spark-pipelines run` in the folder, with SPARK_CONF_DIR at its `conf`, brings all of them up to date; run it again, from cron or a scheduler, and it goes
 on where it ended. For something that runs all the time, `skidway pipeline run` is the better choice.
 """
 
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from skidway.spark.pipelines.options import BadPipeline
 
-# With Spark's own in-memory catalog a second run would not know the first one's tables and stumble over their files.
 SPEC = """\
 name: {name}
 storage: {storage}
@@ -18,12 +17,17 @@ libraries:
   - glob:
       include: transformations/**
 configuration:
-  spark.sql.catalogImplementation: hive
-  spark.sql.warehouse.dir: {warehouse}
-  spark.hadoop.javax.jdo.option.ConnectionURL: {metastore}
   spark.sql.session.timeZone: UTC
   spark.sql.shuffle.partitions: "4"
-  spark.ui.enabled: "false"
+"""
+
+# What has to be known when Spark starts; a spec may not say it. With Spark's own in-memory catalog a second run would
+# not know the first one's tables and stumble over their files.
+DEFAULTS = """\
+spark.sql.catalogImplementation  hive
+spark.sql.warehouse.dir          {warehouse}
+spark.hadoop.javax.jdo.option.ConnectionURL  jdbc:derby:;databaseName={metastore};create=true
+spark.ui.enabled                 false
 """
 
 TRANSFORMATIONS = '''\
@@ -80,8 +84,11 @@ README = """\
 # {name}
 
     cd {name}
+    export SPARK_CONF_DIR=$PWD/conf
     spark-pipelines dry-run   # checks the project
     spark-pipelines run       # brings tables and topics up to date; again for what came since
+
+`conf/` makes Spark remember the tables between runs (a Hive catalog in `metastore/`): without it the second run fails.
 
 Reads `{topic}` of {bootstrap}, writes `{out}`. Tables are in `warehouse/`, progress is in `storage/`, both below this
 folder; `spark-pipelines run --full-refresh-all` begins anew. `transformations/` is where to change things.
@@ -96,18 +103,18 @@ def create(folder: Path, *, bootstrap: str, topic: str, out: str) -> list[Path]:
         raise BadPipeline(f"{folder} is not empty; name a new folder")
     root = folder.absolute()
     name = root.name
-    for part in ("transformations", "storage"):
+    for part in ("transformations", "storage", "conf"):
         (root / part).mkdir(parents=True, exist_ok=True)
     # JSON text is YAML text and Python text too: whatever is in a path or a name stays one value.
     spec = SPEC.format(
         name=json.dumps(name),
         storage=json.dumps(f"file://{root / 'storage'}"),
-        warehouse=json.dumps(f"file://{root / 'warehouse'}"),
-        metastore=json.dumps(f"jdbc:derby:;databaseName={root / 'metastore'};create=true"),
     )
+    defaults = DEFAULTS.format(warehouse=f"file://{root / 'warehouse'}", metastore=root / "metastore")
     code = TRANSFORMATIONS.format(bootstrap=json.dumps(bootstrap), topic=json.dumps(topic), out=json.dumps(out))
     contents = {
         root / "spark-pipeline.yml": spec,
+        root / "conf" / "spark-defaults.conf": defaults,
         root / "transformations" / "events.py": code,
         root / "README.md": README.format(name=name, topic=topic, bootstrap=bootstrap, out=out),
     }
