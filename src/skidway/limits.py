@@ -59,6 +59,23 @@ class Limits:
     producers_per_partition_max: int = 100_000
     producer_expiry_ms: int = 86_400_000
 
+    # Groups.
+    groups_max: int = 100_000
+    groups_bytes_max: int = 512 * MIB
+    """Memory for groups, members and committed offsets, all together, as it is estimated."""
+    group_bytes_max: int = 32 * MIB
+    """The same for the members of one group."""
+    group_members_max: int = 2_000
+    """Where group.max.size and group.consumer.max.size say more."""
+    group_member_bytes_max: int = MIB
+    """What one member may say of itself when it joins, and what it may be assigned."""
+    group_protocols_max: int = 100
+    """Ways of assigning that one member may offer."""
+    group_name_length_max: int = 1_000
+    """Characters in the id of a group, of a member, of an instance."""
+    group_reply_bytes_max: int = 64 * MIB
+    """What one request may be told of many groups; those past it are refused one by one."""
+
     # Opening batches (cold paths only).
     decompressed_bytes_max: int = 256 * MIB
     """What one compressed batch may unpack to."""
@@ -67,7 +84,7 @@ class Limits:
 
     # Compaction.
     compaction_bytes_max: int = 512 * MIB
-    """What the map of a compaction's keys may take: 24 bytes a slot, three of four slots used."""
+    """What the map of a compaction's keys may take: 20 bytes a slot, three of four slots used."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

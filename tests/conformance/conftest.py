@@ -14,7 +14,8 @@ from client_confluent import ConfluentClient
 from client_kafka_python import KafkaPythonClient
 from clients import Admin, Client, NotInThisClient
 from group_settings import group_settings
-from raw import Connection, eventually
+from raw import Connection
+from wire_calls import create_topic
 
 GIVEN = os.environ.get("SKIDWAY_CONFORMANCE_BOOTSTRAP")
 CLIENTS = (ConfluentClient, KafkaPythonClient, AiokafkaClient)
@@ -88,22 +89,3 @@ def make_topic(bootstrap: str) -> MakeTopic:
 @pytest.fixture
 def topic(make_topic: MakeTopic) -> str:
     return make_topic()
-
-
-def create_topic(connection: Connection, topic: str, partitions: int, configs: Mapping[str, str] | None) -> None:
-    wanted = {
-        "name": topic,
-        "num_partitions": partitions,
-        "replication_factor": 1,
-        "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
-    }
-    answer = connection.call("CreateTopics", 7, {"topics": [wanted], "timeout_ms": 8000})
-    (made,) = answer["topics"]
-    assert made["error_code"] == 0, made
-    asked = {"name": topic, "partitions": [{"partition_index": p, "timestamp": -1} for p in range(partitions)]}
-
-    def every_partition_answers() -> bool:
-        (found,) = connection.call("ListOffsets", 7, {"replica_id": -1, "topics": [asked]})["topics"]
-        return all(partition["error_code"] == 0 for partition in found["partitions"])
-
-    eventually(every_partition_answers)

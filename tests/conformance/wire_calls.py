@@ -1,5 +1,6 @@
 """Calls over a raw connection that many tests make: produce and fetch one partition, list offsets, topic ids."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from raw import Body, Connection, eventually
@@ -98,3 +99,22 @@ def new_producer_id(wire: Connection) -> tuple[int, int]:
 
 def eventually_end_offset(wire: Connection, topic: str, expected: int) -> None:
     eventually(lambda: end_offset(wire, topic) == expected)
+
+
+def create_topic(connection: Connection, topic: str, partitions: int, configs: Mapping[str, str] | None) -> None:
+    wanted = {
+        "name": topic,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+    }
+    answer = connection.call("CreateTopics", 7, {"topics": [wanted], "timeout_ms": 8000})
+    (made,) = answer["topics"]
+    assert made["error_code"] == 0, made
+    asked = {"name": topic, "partitions": [{"partition_index": p, "timestamp": -1} for p in range(partitions)]}
+
+    def every_partition_answers() -> bool:
+        (found,) = connection.call("ListOffsets", 7, {"replica_id": -1, "topics": [asked]})["topics"]
+        return all(partition["error_code"] == 0 for partition in found["partitions"])
+
+    eventually(every_partition_answers)

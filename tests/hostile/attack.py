@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from skidway.records.record import Record, build_batch
@@ -27,6 +28,8 @@ MIB = 1024 * 1024
 ANSWER_TIMEOUT_S = 20.0
 LATENCY_S_MAX = 5.0
 PROBE_PAUSE_S = 0.005
+REPLY_S_MAX = 0.02
+"""Most mutants are answered or hung up on at once; the others are not worth waiting for."""
 GOOD_TOPIC = "good"
 UNEXPECTED = re.compile(
     r"^.*(?:Traceback|a bug while|failed at the end of a turn|in an unexpected way|maintenance failed).*$", re.MULTILINE
@@ -168,6 +171,18 @@ class Peer:
         return bytes(data)
 
 
+def provoke(broker: Broker, data: bytes) -> None:
+    """Send it, and take whatever comes of it."""
+    with Peer(broker, REPLY_S_MAX) as peer:
+        peer.send(data)
+        try:
+            peer.socket.shutdown(socket.SHUT_WR)
+            while peer.socket.recv(65536):
+                pass
+        except OSError:
+            pass
+
+
 def answer(key: int, version: int, frame: bytes) -> Any:
     _, position = read_response_header(key, version, frame)
     decoded, _ = api(key).response.decoder(version)(memoryview(frame), position, 10_000_000)
@@ -235,10 +250,10 @@ def _good_round(peer: Peer) -> None:
 
 
 @contextmanager
-def good_client(broker: Broker, attack: str, resident_mib_max: int) -> Iterator[None]:
+def good_client(broker: Broker, attack: str, resident_mib_max: int, script: str | Path = __file__) -> Iterator[None]:
     """A good client works while the block attacks; afterwards everything that was promised is checked."""
     create_topic(broker, GOOD_TOPIC, flush="os")
-    command = [sys.executable, __file__, broker.host, str(broker.port), str(broker.pid)]
+    command = [sys.executable, str(script), broker.host, str(broker.port), str(broker.pid)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

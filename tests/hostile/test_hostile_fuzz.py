@@ -1,13 +1,12 @@
 """Random bytes, and valid requests of every API and version with some bytes changed. The seeds are fixed."""
 
-import socket
 import struct
 import sys
 from pathlib import Path
 from random import Random
 
 import pytest
-from attack import METADATA, Peer, create_topic, framed, good_client, request
+from attack import METADATA, Peer, create_topic, framed, good_client, provoke, request
 
 from skidway.testing import Broker
 from skidway.wire.headers import write_request_header
@@ -20,8 +19,6 @@ from wire_samples import encode, random_message
 pytestmark = pytest.mark.xdist_group("hostile-fuzz")
 LIMITS = {"partitions_max": 300, "partitions_per_topic_max": 50, "fetch_wait_ms_max": 50}
 RESIDENT_MIB_MAX = 400
-REPLY_S_MAX = 0.02
-"""Most mutants are answered or hung up on at once; the others are not worth waiting for."""
 
 
 def served(broker: Broker) -> list[tuple[int, int]]:
@@ -67,17 +64,6 @@ def aim(sample: Message, random: Random) -> None:
                 setattr(sample, field.name, "a")
             elif isinstance(value, int) and not isinstance(value, bool):
                 setattr(sample, field.name, random.choice((0, 1, 2, -1, -2)))
-
-
-def provoke(broker: Broker, data: bytes) -> None:
-    with Peer(broker, REPLY_S_MAX) as peer:
-        peer.send(data)
-        try:
-            peer.socket.shutdown(socket.SHUT_WR)
-            while peer.socket.recv(65536):
-                pass
-        except OSError:
-            pass
 
 
 def test_random_bytes(broker: Broker) -> None:

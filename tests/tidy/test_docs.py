@@ -12,6 +12,7 @@ from skidway.broker.router import HANDLERS, Routes
 from skidway.cli.main import COMMANDS
 from skidway.groups.settings import GroupSettings
 from skidway.limits import DEFAULT_LIMITS, Limits
+from skidway.metadata.group_configs import GROUP_KEYS
 from skidway.metadata.topic_configs import TOPIC_KEYS
 from skidway.server.config import GROUP_NAMES, TABLES, Settings
 from skidway.server.flags import build_parser
@@ -93,6 +94,11 @@ def test_settings_are_told_with_their_defaults() -> None:
 def test_group_settings_are_told_with_their_defaults() -> None:
     told = {name: int(default.replace(",", "")) for name, default, _ in table("configuration.md", "Groups")}
     assert told == {name: getattr(GroupSettings(), name) for name in GROUP_NAMES}
+
+
+def test_settings_of_single_groups_are_told() -> None:
+    told = {name for name, *_ in table("configuration.md", "Settings of single groups")}
+    assert told == set(GROUP_KEYS)
 
 
 def test_limits_are_told_with_their_defaults() -> None:

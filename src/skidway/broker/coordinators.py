@@ -7,6 +7,7 @@ at the start of the node where there is something to load, otherwise on first us
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from skidway.broker.partition import Journal, Partition
@@ -15,11 +16,14 @@ from skidway.groups.consumer import Consumer
 from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.operations import MetadataChanged, Tick
 from skidway.groups.partition import partition_of
-from skidway.groups.records import GroupRecord
+from skidway.groups.patterns import Patterns
+from skidway.groups.records import FORMAT, GroupRecord
 from skidway.groups.settings import GroupSettings
-from skidway.groups.store import GroupStore
+from skidway.metadata import group_configs
+from skidway.metadata.config_keys import ResourceType
 from skidway.metadata.image import Image
 from skidway.metadata.operations import CreateTopics, NewTopic, TopicCreated
+from skidway.runtime.log_store import LogStore
 from skidway.runtime.replicated import Operation, Replicated
 from skidway.runtime.timers import Timer
 
@@ -76,8 +80,24 @@ class Coordinator:
 class Coordinators:
     def __init__(self, node: Node, settings: GroupSettings) -> None:
         self._node = node
-        self._settings = settings
+        members_max = node.limits.group_members_max
+        self._settings = replace(
+            settings,
+            size_max=min(settings.size_max, members_max),
+            consumer_size_max=min(settings.consumer_size_max, members_max),
+        )
+        self._patterns = Patterns()
         self._loaded: dict[Partition, Coordinator] = {}
+
+    @property
+    def groups(self) -> int:
+        """Of all coordinators, as is `bytes`."""
+        return sum([len(each.host.machine.groups) for each in self._loaded.values()])
+
+    @property
+    def bytes(self) -> int:
+        machines = [each.host.machine for each in self._loaded.values()]
+        return sum([machine.group_bytes + machine.offsets.bytes for machine in machines])
 
     def start(self) -> None:
         """Load whatever has something to load: sessions and offsets run out whether somebody asks or not."""
@@ -172,9 +192,16 @@ class Coordinators:
         try:
             host: Replicated[GroupCoordinator, GroupRecord] = Replicated(
                 lambda: GroupCoordinator(
-                    self._settings, TopicsView(node, node.image), node.random, node.clock, Consumer
+                    self._settings,
+                    TopicsView(node, node.image),
+                    node.random,
+                    node.clock,
+                    lambda context: Consumer(context, self._patterns),
+                    node.limits,
+                    self,
+                    timeouts=self._timeouts,
                 ),
-                GroupStore(Journal(partition), node.clock, partition.leader.epoch),
+                LogStore(Journal(partition), node.clock, FORMAT, partition.leader.epoch, compacted=True),
             )
         except StorageError as error:
             node.on_trouble(f"{partition}: groups cannot be loaded: {error}")
@@ -182,6 +209,12 @@ class Coordinators:
         coordinator = self._loaded[partition] = Coordinator(host)
         self._arm(coordinator)
         return coordinator
+
+    def _timeouts(self, group_id: str) -> tuple[int, int]:
+        overrides = self._node.image.config(ResourceType.GROUP, group_id)
+        if not overrides:
+            return self._settings.consumer_session_timeout_ms, self._settings.consumer_heartbeat_interval_ms
+        return group_configs.timeouts(overrides, self._node.hosting.static)
 
     def _submit(
         self,

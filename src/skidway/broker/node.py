@@ -31,7 +31,6 @@ from skidway.log.logs import FilesTicket, Job, Logs
 from skidway.log.sync import SyncTicket
 from skidway.metadata.controller import Controller, ControllerSettings
 from skidway.metadata.image import Endpoint, Image
-from skidway.metadata.log_store import LogStore
 from skidway.metadata.operations import (
     AllocateProducerIds,
     Bootstrap,
@@ -41,10 +40,12 @@ from skidway.metadata.operations import (
     RegisterBroker,
     TopicCreated,
 )
+from skidway.metadata.records import FORMAT
 from skidway.metadata.topic_configs import resolve
 from skidway.metadata.topic_names import CLUSTER_METADATA
 from skidway.ports import Clock, Disk, Random
 from skidway.replica.leader import Leader
+from skidway.runtime.log_store import LogStore
 from skidway.runtime.parking import BytesParking, OffsetParking
 from skidway.runtime.replicated import Operation, Replicated
 from skidway.runtime.timers import Timers
@@ -118,7 +119,7 @@ class Node:
         self.metadata = self._open_metadata(wall_ms)
         self.controller: Replicated[Controller, Message] = Replicated(
             self._new_controller,
-            LogStore(Journal(self.metadata), self.clock),
+            LogStore(Journal(self.metadata), self.clock, FORMAT),
             lambda records: self.hosting.publish(records, self.clock.wall_ms()),
         )
         self._submit_now(Bootstrap(), now_ms)

@@ -36,7 +36,11 @@ class NodeSettings:
         groups = self.groups
         return {
             "group.consumer.heartbeat.interval.ms": str(groups.consumer_heartbeat_interval_ms),
+            "group.consumer.max.heartbeat.interval.ms": str(groups.consumer_heartbeat_interval_ms_max),
+            "group.consumer.max.session.timeout.ms": str(groups.consumer_session_timeout_ms_max),
             "group.consumer.max.size": str(groups.consumer_size_max),
+            "group.consumer.min.heartbeat.interval.ms": str(groups.consumer_heartbeat_interval_ms_min),
+            "group.consumer.min.session.timeout.ms": str(groups.consumer_session_timeout_ms_min),
             "group.consumer.session.timeout.ms": str(groups.consumer_session_timeout_ms),
             "group.initial.rebalance.delay.ms": str(groups.initial_rebalance_delay_ms),
             "group.max.session.timeout.ms": str(groups.session_timeout_ms_max),

@@ -6,6 +6,7 @@ each member a run of each topic, the same run in topics of the same size, so tha
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from skidway.groups.reconciliation import NO_PARTITIONS, Partition, Partitions
 
@@ -53,23 +54,29 @@ def assign_uniform(candidates: Candidates, counts: PartitionCounts) -> dict[str,
 
 
 def _uniform_among_equals(candidates: Candidates, counts: PartitionCounts) -> dict[str, Partitions]:
-    """All subscribe to the same topics."""
+    """All subscribe to the same topics. Most keep what they have: that is taken as it is, not copied."""
     topics = next(iter(candidates.values())).topics if candidates else frozenset()
     unassigned = {(topic_id, partition) for topic_id in topics for partition in range(counts[topic_id])}
-    valid = {member_id: candidate.current & unassigned for member_id, candidate in candidates.items()}
+    assigned = {
+        member_id: candidate.current if candidate.current <= unassigned else candidate.current & unassigned
+        for member_id, candidate in candidates.items()
+    }
     # Those who have most keep most: then the fewest partitions move.
-    row = sorted(candidates, key=lambda each: (-len(valid[each]), each))
+    row = sorted(candidates, key=lambda each: (-len(assigned[each]), each))
     share, more = divmod(len(unassigned), len(row)) if row else (0, 0)
-    quotas = {member_id: share + (number < more) for number, member_id in enumerate(row)}
-    assigned = {member_id: set(sorted(valid[member_id])[: quotas[member_id]]) for member_id in row}
-    for partitions in assigned.values():
+    missing: dict[str, int] = {}
+    for number, member_id in enumerate(row):
+        quota = share + (number < more)
+        partitions = assigned[member_id]
+        if len(partitions) > quota:
+            partitions = assigned[member_id] = frozenset(sorted(partitions)[:quota])
+        elif len(partitions) < quota:
+            missing[member_id] = quota - len(partitions)
         unassigned -= partitions
     rest = iter(sorted(unassigned))
-    for member_id in sorted(row):
-        partitions = assigned[member_id]
-        while len(partitions) < quotas[member_id]:
-            partitions.add(next(rest))
-    return {member_id: frozenset(partitions) for member_id, partitions in assigned.items()}
+    for member_id in sorted(missing):
+        assigned[member_id] |= frozenset(islice(rest, missing[member_id]))
+    return assigned
 
 
 class _Uniform:

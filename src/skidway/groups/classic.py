@@ -220,6 +220,9 @@ class Classic:
         rebalance.await_sync(call.member_id, call)
         if call.member_id == group.leader:
             rebalance.assign(call.assignments)
+        else:
+            # Nobody will read what it says of others, and it may wait for long.
+            call.assignments = []
         return rebalance.decision(PARKED)
 
     # Heartbeat.

@@ -45,9 +45,10 @@ _BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 class Consumer:
     """Give it to GroupCoordinator as `consumer`."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, patterns: Patterns | None = None) -> None:
+        """Coordinators of the same topics may share their `patterns`."""
         self._context = context
-        self._patterns = Patterns()
+        self._patterns = patterns or Patterns()
 
     # What a coordinator asks of a protocol.
 
@@ -153,8 +154,8 @@ class Consumer:
         member = group.member(call.member_id, call.instance_id)
         member.check_epoch(call.member_epoch, owned)
         if self._changes_nothing(group, member, call, owned):
-            deadline_ms = now_ms + self._context.settings.consumer_session_timeout_ms
-            renewed = SessionRenewed(group.group_id, member.member_id, deadline_ms)
+            session_timeout_ms, _ = self._context.timeouts(group.group_id)
+            renewed = SessionRenewed(group.group_id, member.member_id, now_ms + session_timeout_ms)
             return Decision([], self._reply(call, member, member), [renewed])
         change = Change(self._context, self._patterns, group, now_ms)
         return self._moved(call, change, member, member, owned)
@@ -169,6 +170,8 @@ class Consumer:
             raise InvalidRequest("MemberId can't be empty.")
         if call.member_epoch == LEAVING_FOR_A_WHILE and call.instance_id is None:
             raise InvalidRequest("InstanceId can't be null.")
+        if call.rebalance_timeout_ms < -1:
+            raise InvalidRequest("RebalanceTimeoutMs must not be negative.")
         if call.member_epoch == JOINING:
             _check_first(call)
         supported = self._context.settings.consumer_assignors
@@ -229,10 +232,11 @@ class Consumer:
             and call.owned is not None
         )
         tell = says_everything or before.assigned != member.assigned
+        _, heartbeat_interval_ms = self._context.timeouts(call.group_id)
         return ConsumerHeartbeatReply(
             member.member_id,
             member.epoch,
-            self._context.settings.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms,
             by_topic(member.assigned) if tell else None,
         )
 

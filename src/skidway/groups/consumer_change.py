@@ -7,6 +7,7 @@ decision. Each move is a record, applied to the draft at once, so the next move 
 from dataclasses import replace
 from typing import Any
 
+from skidway.errors import InvalidRegularExpression
 from skidway.groups.assignors import ASSIGNORS, Candidate
 from skidway.groups.consumer_group import (
     ConsumerGroup,
@@ -15,15 +16,21 @@ from skidway.groups.consumer_group import (
     epoch_record,
     member_record,
     member_tombstones,
+    pattern_record,
+    pattern_tombstone,
     target_epoch_record,
     target_record,
-    topics_record,
+    topics_tombstone,
 )
 from skidway.groups.kinds import Context, GroupDecision, GroupIs
-from skidway.groups.patterns import Patterns
+from skidway.groups.metadata_hash import metadata_hash
+from skidway.groups.patterns import PER_GROUP_MAX, Patterns
 from skidway.groups.reconciliation import NO_PARTITIONS, ConsumerMember, MemberState, Partitions, reconcile
 from skidway.groups.records import GroupRecord
 from skidway.runtime.replicated import Decision, Operation
+
+Subscription = tuple[frozenset[str], str | None]
+"""Topics by name, and a regular expression."""
 
 
 class Change:
@@ -49,8 +56,17 @@ class Change:
         """Write down what the member said of itself. True when the group has to be assigned anew."""
         if member == before:
             return False
+        if member.regex is not None and (before is None or before.regex != member.regex):
+            self._check_patterns(member.regex)
         self.emit(member_record(self.group.group_id, member))
         return before is None or (before.topics, before.regex) != (member.topics, member.regex)
+
+    def _check_patterns(self, regex: str) -> None:
+        patterns = {member.regex for member in self.group.members.values()} - {None}
+        if regex not in patterns and len(patterns) >= PER_GROUP_MAX:
+            raise InvalidRegularExpression(
+                f"The members of this group have {PER_GROUP_MAX} different regular expressions already."
+            )
 
     def replace_static(self, old: ConsumerMember, new_id: str) -> ConsumerMember:
         """The instance came back under a new id and takes the old place."""
@@ -76,7 +92,7 @@ class Change:
 
     def renew(self, member_id: str) -> None:
         classic = self.group.members[member_id].classic
-        timeout_ms = self.context.settings.consumer_session_timeout_ms
+        timeout_ms, _ = self.context.timeouts(self.group.group_id)
         if classic is not None:
             timeout_ms = classic.session_timeout_ms
         self.group.sessions[member_id] = self.now_ms + timeout_ms
@@ -86,19 +102,33 @@ class Change:
     def refresh(self, *, bump: bool) -> None:
         """A new epoch, if the topics of the group are not what they were, or anyway."""
         group = self.group
-        topics = self._topics()
+        self._resolve_patterns()
         group.topics_epoch = self.context.topics.epoch
-        if topics != group.topics:
-            self.emit(topics_record(group.group_id, topics))
-            bump = True
-        if bump:
-            self.emit(epoch_record(group.group_id, group.epoch + 1))
+        group.topics = self._topics()
+        hashed = metadata_hash(group.topics)
+        if not bump and hashed == group.metadata_hash:
+            return
+        if group.has_topics_record:
+            self.emit(topics_tombstone(group.group_id))
+        self.emit(epoch_record(group.group_id, group.epoch + 1, hashed))
+
+    def _resolve_patterns(self) -> None:
+        """Write down what each regular expression takes, and forget those of no member any more."""
+        group, cluster = self.group, self.context.topics
+        used = {member.regex for member in group.members.values() if member.regex is not None}
+        for regex in sorted(group.patterns.keys() - used):
+            self.emit(pattern_tombstone(group.group_id, regex))
+        for regex in sorted(used):
+            taken = self._patterns.taken(regex, cluster.names(), cluster.epoch)
+            if group.patterns.get(regex) != taken:
+                wall_ms = self.context.clock.wall_ms()
+                self.emit(pattern_record(group.group_id, regex, taken, cluster.epoch, wall_ms))
 
     def _topics(self) -> TopicSizes:
         cluster = self.context.topics
         names: set[str] = set()
-        for member in self.group.members.values():
-            names |= self._subscribed(member)
+        for topics in self._subscriptions().values():
+            names |= topics
         sizes: TopicSizes = {}
         for name in sorted(names):
             topic_id, count = cluster.id_of(name), cluster.partition_count(name)
@@ -106,29 +136,39 @@ class Change:
                 sizes[name] = (topic_id, count)
         return sizes
 
-    def _subscribed(self, member: ConsumerMember) -> frozenset[str]:
-        if member.regex is None:
-            return member.topics
+    def _subscriptions(self) -> dict[Subscription, frozenset[str]]:
+        """What the members ask for, and the topics that are meant; most ask for the same."""
         cluster = self.context.topics
-        return member.topics | self._patterns.taken(member.regex, cluster.names(), cluster.epoch)
+        asked = {(member.topics, member.regex) for member in self.group.members.values()}
+        return {
+            (topics, regex): topics
+            if regex is None
+            else topics | self._patterns.taken(regex, cluster.names(), cluster.epoch)
+            for topics, regex in asked
+        }
 
     def assign(self) -> None:
         """A new target, when the group's epoch has moved on."""
         group = self.group
         if group.epoch <= group.target_epoch:
             return
-        topics = group.topics
+        topics, before = group.topics, dict(group.target.items())
+        ids = {
+            subscription: frozenset(topics[name][0] for name in names if name in topics)
+            for subscription, names in self._subscriptions().items()
+        }
         candidates = {
             member.member_id: Candidate(
                 member.instance_id,
-                frozenset(topics[name][0] for name in self._subscribed(member) if name in topics),
-                group.target.get(member.member_id, NO_PARTITIONS),
+                ids[member.topics, member.regex],
+                before.get(member.member_id, NO_PARTITIONS),
             )
             for member in group.members.values()
         }
         assigned = ASSIGNORS[preferred_assignor(group, self.context)](candidates, dict(topics.values()))
         for member_id, target in assigned.items():
-            if group.target.get(member_id) != target:
+            known = before.get(member_id)
+            if known is not target and known != target:
                 self.emit(target_record(group.group_id, member_id, target))
         self.emit(target_epoch_record(group.group_id, group.epoch))
 
@@ -147,7 +187,7 @@ class Change:
 
 def reconciled(group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
     target = group.target.get(member.member_id, NO_PARTITIONS)
-    return reconcile(member, group.target_epoch, target, owned, lambda: group.held_by_others(member.member_id))
+    return reconcile(member, group.target_epoch, target, owned, lambda wanted: group.held_by_others(member, wanted))
 
 
 def preferred_assignor(group: ConsumerGroup, context: Context) -> str:

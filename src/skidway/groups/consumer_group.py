@@ -1,11 +1,12 @@
 """A group of the consumer protocol in memory.
 
-Everything but the deadlines is durable, in one record each: the group's epoch, the topics it was last assigned by,
-the target's epoch, and for each member what it subscribes to, its target, and what it has now. The group changes by
-records only, a draft of it as well, so what a decision sees of itself is what a rebuilt group would be.
+Everything but the deadlines is durable, in one record each: the group's epoch with a hash of the topics it was last
+assigned by, the target's epoch, what each regular expression takes, and for each member what it subscribes to, its
+target, and what it has now. The group changes by records only, a draft of it as well, so what a decision sees of itself
+is what a rebuilt group would be.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field, replace
 
 from skidway.errors import (
@@ -16,14 +17,18 @@ from skidway.errors import (
     UnknownMemberId,
     UnsupportedVersion,
 )
+from skidway.groups.bounds import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES
 from skidway.groups.members import CONSUMER_PROTOCOL_TYPE
+from skidway.groups.metadata_hash import NO_TOPICS
 from skidway.groups.offsets import CommittedOffset
 from skidway.groups.operations import GroupType
+from skidway.groups.overlay import Overlay, changes, settled
 from skidway.groups.reconciliation import (
     NO_PARTITIONS,
     ClassicSide,
     ConsumerMember,
     MemberState,
+    Partition,
     Partitions,
     by_topic,
     partitions_of,
@@ -40,11 +45,12 @@ from skidway.wire.schema.group_records import (
     ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
-    TopicMetadata,
     TopicPartition,
     TopicPartitions,
 )
@@ -63,23 +69,32 @@ class ConsumerGroup:
     """Whether a regular expression takes a topic."""
     epoch: int = 0
     target_epoch: int = NO_EPOCH
-    members: dict[str, ConsumerMember] = field(default_factory=dict)
-    instances: dict[str, str] = field(default_factory=dict)
+    members: MutableMapping[str, ConsumerMember] = field(default_factory=dict)
+    instances: MutableMapping[str, str] = field(default_factory=dict)
     """Static members: instance id to member id."""
-    target: dict[str, Partitions] = field(default_factory=dict)
-    topics: TopicSizes = field(default_factory=dict)
-    """What the members subscribe to, as it was when the group's epoch was set."""
+    target: MutableMapping[str, Partitions] = field(default_factory=dict)
+    holders: MutableMapping[Partition, int] = field(default_factory=dict)
+    """How many members hold each partition: never more than one, once a log has been read to its end."""
+    metadata_hash: int = NO_TOPICS
+    """Of what the members subscribe to, as it was when the group's epoch was set."""
+    patterns: dict[str, frozenset[str]] = field(default_factory=dict)
+    """What each regular expression of a member takes. Replaced as a whole."""
+    has_topics_record: bool = False
+    """Brokers before 4.1 wrote the topics down in a record of their own, which the hash replaces."""
+    member_bytes: int = 0
 
     # Known to this coordinator only, not to the log: when a member is over unless something happens before.
-    sessions: dict[str, int] = field(default_factory=dict)
-    revocations: dict[str, int] = field(default_factory=dict)
+    sessions: MutableMapping[str, int] = field(default_factory=dict)
+    revocations: MutableMapping[str, int] = field(default_factory=dict)
     """Members that are to give partitions up."""
-    joins: dict[str, int] = field(default_factory=dict)
+    joins: MutableMapping[str, int] = field(default_factory=dict)
     """Members of the classic protocol that are to join again."""
-    syncs: dict[str, int] = field(default_factory=dict)
+    syncs: MutableMapping[str, int] = field(default_factory=dict)
     """Members of the classic protocol that joined and are to fetch their assignment."""
     topics_epoch: int | None = None
     """Of the cluster's topics, when the group last looked."""
+    topics: TopicSizes = field(default_factory=dict)
+    """What the members subscribed to then."""
 
     @property
     def type(self) -> GroupType:
@@ -103,6 +118,10 @@ class ConsumerGroup:
         return not self.members
 
     @property
+    def bytes(self) -> int:
+        return GROUP_BYTES + len(self.group_id) + self.member_bytes
+
+    @property
     def deadline_ms(self) -> int | None:
         timers = (self.sessions, self.revocations, self.joins, self.syncs)
         return min((deadline_ms for timer in timers for deadline_ms in timer.values()), default=None)
@@ -111,17 +130,39 @@ class ConsumerGroup:
         self.sessions[member_id] = deadline_ms
 
     def draft(self) -> "ConsumerGroup":
-        return replace(
-            self,
-            members=self.members.copy(),
-            instances=self.instances.copy(),
-            target=self.target.copy(),
-            topics=self.topics.copy(),
-            sessions=self.sessions.copy(),
-            revocations=self.revocations.copy(),
-            joins=self.joins.copy(),
-            syncs=self.syncs.copy(),
+        return ConsumerGroup(
+            self.group_id,
+            self.matches,
+            self.epoch,
+            self.target_epoch,
+            Overlay(self.members),
+            Overlay(self.instances),
+            Overlay(self.target),
+            Overlay(self.holders),
+            self.metadata_hash,
+            self.patterns,
+            self.has_topics_record,
+            self.member_bytes,
+            Overlay(self.sessions),
+            Overlay(self.revocations),
+            Overlay(self.joins),
+            Overlay(self.syncs),
+            self.topics_epoch,
+            self.topics,
         )
+
+    def settle(self) -> int | None:
+        timers = (self.sessions, self.revocations, self.joins, self.syncs)
+        deadline_ms = min((at_ms for timer in timers for at_ms in changes(timer).values()), default=None)
+        self.members = settled(self.members)
+        self.instances = settled(self.instances)
+        self.target = settled(self.target)
+        self.holders = settled(self.holders)
+        self.sessions = settled(self.sessions)
+        self.revocations = settled(self.revocations)
+        self.joins = settled(self.joins)
+        self.syncs = settled(self.syncs)
+        return deadline_ms
 
     # Members.
 
@@ -137,9 +178,28 @@ class ConsumerGroup:
             raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
         return member
 
-    def held_by_others(self, member_id: str) -> Partitions:
-        held = [member.held for member in self.members.values() if member.member_id != member_id]
-        return NO_PARTITIONS.union(*held)
+    def held_by_others(self, member: ConsumerMember, wanted: Partitions) -> Partitions:
+        """Which of those somebody else has not given up yet."""
+        own = member.held
+        return frozenset(each for each in wanted if self.holders.get(each, 0) > (each in own))
+
+    def _put(self, member_id: str, member: ConsumerMember | None) -> None:
+        """Another state of a member, a new one, or none any more."""
+        known = self.members.pop(member_id, None) if member is None else self.members.get(member_id)
+        before = NO_PARTITIONS if known is None else known.held
+        after = NO_PARTITIONS if member is None else member.held
+        if member is not None:
+            self.members[member_id] = member
+        if before is after:
+            return
+        for partition in before - after:
+            count = self.holders[partition] - 1
+            if count:
+                self.holders[partition] = count
+            else:
+                del self.holders[partition]
+        for partition in after - before:
+            self.holders[partition] = self.holders.get(partition, 0) + 1
 
     def classic_protocols(self) -> tuple[dict[str, int], int]:
         """How many members of the classic protocol support each of theirs, and how many there are."""
@@ -192,10 +252,14 @@ class ConsumerGroup:
             case ConsumerGroupMetadataKey():
                 assert isinstance(value, ConsumerGroupMetadataValue)
                 self.epoch = value.epoch
+                self.metadata_hash = value.metadata_hash
             case ConsumerGroupPartitionMetadataKey():
                 assert value is None or isinstance(value, ConsumerGroupPartitionMetadataValue)
-                topics = [] if value is None else value.topics
-                self.topics = {each.topic_name: (each.topic_id, each.num_partitions) for each in topics}
+                self.has_topics_record = value is not None
+            case ConsumerGroupRegularExpressionKey(regular_expression=regex):
+                assert value is None or isinstance(value, ConsumerGroupRegularExpressionValue)
+                others = {each: topics for each, topics in self.patterns.items() if each != regex}
+                self.patterns = others if value is None else {**others, regex: frozenset(value.topics)}
             case ConsumerGroupTargetAssignmentMetadataKey():
                 assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
                 self.target_epoch = NO_EPOCH if value is None else value.assignment_epoch
@@ -214,8 +278,9 @@ class ConsumerGroup:
 
     def _apply_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
         known = self.members.get(member_id)
+        self.member_bytes -= bytes_of_member(known)
         if value is None:
-            self.members.pop(member_id, None)
+            self._put(member_id, None)
             if (
                 known is not None
                 and known.instance_id is not None
@@ -226,7 +291,7 @@ class ConsumerGroup:
                 timer.pop(member_id, None)
             return
         classic = value.classic_member_metadata
-        self.members[member_id] = replace(
+        member = replace(
             known or ConsumerMember(member_id),
             instance_id=value.instance_id,
             rack_id=value.rack_id,
@@ -238,6 +303,8 @@ class ConsumerGroup:
             assignor=value.server_assignor,
             classic=None if classic is None else _classic_side(classic),
         )
+        self._put(member_id, member)
+        self.member_bytes += bytes_of_member(member)
         if value.instance_id is not None:
             self.instances[value.instance_id] = member_id
 
@@ -246,9 +313,11 @@ class ConsumerGroup:
         if value is None:
             if known is not None:
                 gone = replace(known, epoch=-1, previous_epoch=-1, assigned=NO_PARTITIONS, revoking=NO_PARTITIONS)
-                self.members[member_id] = gone
+                self._put(member_id, gone)
             return
-        self.members[member_id] = replace(
+        if known is None:
+            self.member_bytes += bytes_of_member(ConsumerMember(member_id))
+        member = replace(
             known or ConsumerMember(member_id),
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
@@ -256,6 +325,7 @@ class ConsumerGroup:
             assigned=partitions_of((each.topic_id, each.partitions) for each in value.assigned_partitions),
             revoking=partitions_of((each.topic_id, each.partitions) for each in value.partitions_pending_revocation),
         )
+        self._put(member_id, member)
 
     def tombstones(self) -> list[GroupRecord]:
         group_id, members = self.group_id, self.members
@@ -264,9 +334,24 @@ class ConsumerGroup:
             *(GroupRecord(ConsumerGroupTargetAssignmentMemberKey(group_id, each), None) for each in members),
             GroupRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id), None),
             *(GroupRecord(ConsumerGroupMemberMetadataKey(group_id, each), None) for each in members),
-            GroupRecord(ConsumerGroupPartitionMetadataKey(group_id), None),
+            *(GroupRecord(ConsumerGroupRegularExpressionKey(group_id, each), None) for each in self.patterns),
+            *([topics_tombstone(group_id)] if self.has_topics_record else []),
             GroupRecord(ConsumerGroupMetadataKey(group_id), None),
         ]
+
+
+def bytes_of_member(member: ConsumerMember | None) -> int:
+    if member is None:
+        return 0
+    names = (member.member_id, member.instance_id or "", member.rack_id or "", member.regex or "")
+    protocols = () if member.classic is None else member.classic.protocols
+    return (
+        MEMBER_BYTES
+        + sum(map(len, names))
+        + sum(map(len, member.topics))
+        + len(member.topics) * NAME_BYTES
+        + sum(len(name) + len(metadata) for name, metadata in protocols)
+    )
 
 
 def _check_epoch(member: ConsumerMember, epoch: int) -> None:
@@ -284,15 +369,22 @@ def _classic_side(value: ClassicMemberMetadata) -> ClassicSide:
 # Records of a group.
 
 
-def epoch_record(group_id: str, epoch: int) -> GroupRecord:
-    return GroupRecord(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch))
+def epoch_record(group_id: str, epoch: int, metadata_hash: int = NO_TOPICS) -> GroupRecord:
+    return GroupRecord(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch, metadata_hash))
 
 
-def topics_record(group_id: str, topics: TopicSizes) -> GroupRecord:
-    value = ConsumerGroupPartitionMetadataValue(
-        [TopicMetadata(topic_id, name, count) for name, (topic_id, count) in sorted(topics.items())]
-    )
-    return GroupRecord(ConsumerGroupPartitionMetadataKey(group_id), value)
+def topics_tombstone(group_id: str) -> GroupRecord:
+    return GroupRecord(ConsumerGroupPartitionMetadataKey(group_id), None)
+
+
+def pattern_record(group_id: str, regex: str, topics: frozenset[str], version: int, wall_ms: int) -> GroupRecord:
+    """`version`: of the cluster's topics when they were looked through."""
+    value = ConsumerGroupRegularExpressionValue(sorted(topics), version, wall_ms)
+    return GroupRecord(ConsumerGroupRegularExpressionKey(group_id, regex), value)
+
+
+def pattern_tombstone(group_id: str, regex: str) -> GroupRecord:
+    return GroupRecord(ConsumerGroupRegularExpressionKey(group_id, regex), None)
 
 
 def target_epoch_record(group_id: str, epoch: int) -> GroupRecord:

@@ -17,10 +17,12 @@ from skidway.errors import (
     UnsupportedVersion,
 )
 from skidway.groups import offsets as offset_records
+from skidway.groups.bounds import Bounds, Usage
 from skidway.groups.classic import Classic
+from skidway.groups.consumer_operations import JOINING, ConsumerHeartbeat
 from skidway.groups.kinds import Context, Group, GroupDecision, GroupIs, GroupKind, SessionRenewed, Topics, nothing
 from skidway.groups.members import ClassicGroup
-from skidway.groups.offsets import Offsets
+from skidway.groups.offsets import Doomed, Offsets
 from skidway.groups.operations import (
     CommitOffsets,
     DeleteGroup,
@@ -39,6 +41,7 @@ from skidway.groups.operations import (
 )
 from skidway.groups.records import GroupRecord
 from skidway.groups.settings import GroupSettings
+from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.ports import Clock, Random
 from skidway.runtime.replicated import Decision, Operation
 from skidway.wire.schema.group_records import (
@@ -50,6 +53,8 @@ from skidway.wire.schema.group_records import (
 
 EXPIRED_RECORDS_PER_TICK_MAX = 1_000
 """A decision is one batch; what more has expired waits for the next tick, which is at once."""
+FORGOTTEN_RECORDS_PER_TICK_MAX = 200
+"""The same for offsets of deleted topics, of which all coordinators hear at once."""
 
 
 class GroupCoordinator:
@@ -60,23 +65,35 @@ class GroupCoordinator:
         random: Random,
         clock: Clock,
         consumer: Callable[[Context], GroupKind] | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        usage: Usage | None = None,
+        *,
+        timeouts: Callable[[str], tuple[int, int]] | None = None,
     ) -> None:
+        """`usage` is what the groups of all coordinators take together; without it this one is alone. `timeouts`: see
+        Context; without it no group has any of its own."""
         self.groups: dict[str, Group] = {}
+        self.group_bytes = 0
         self.offsets = Offsets()
+        self._bounds = Bounds(limits, usage or _Alone(self))
         self._settings = settings
         self._topics = topics
         self._clock = clock
-        context = Context(settings, topics, random, clock, self.groups, self.offsets)
+        common = (settings.consumer_session_timeout_ms, settings.consumer_heartbeat_interval_ms)
+        timeouts = timeouts or (lambda group_id: common)
+        context = Context(settings, topics, random, clock, self.groups, self.offsets, timeouts)
         self._classic = Classic(context)
         self._consumer = consumer(context) if consumer is not None else None
         self._wakeups = Wakeups()
         self._retention_check_ms: int | None = None
         """None until the first tick after loading, which is due at once."""
+        self._doomed: list[Doomed] = []
+        """Offsets of deleted topics that there was no time for yet."""
 
     @property
     def deadline_ms(self) -> int:
         """When the next Tick is due; it never harms earlier."""
-        if self._retention_check_ms is None:
+        if self._retention_check_ms is None or self._doomed:
             return 0
         first = self._wakeups.first_ms
         return self._retention_check_ms if first is None else min(first, self._retention_check_ms)
@@ -88,7 +105,11 @@ class GroupCoordinator:
             case Heartbeat() | JoinGroup() | SyncGroup() | LeaveGroup() | DescribeGroup():
                 if not operation.group_id and not isinstance(operation, DescribeGroup):
                     raise InvalidGroupId()
+                if isinstance(operation, JoinGroup | SyncGroup):
+                    return self._decide_within_bounds(operation, self._protocol_of(operation), now_ms)
                 return self._protocol_of(operation).decide(operation, now_ms)
+            case ConsumerHeartbeat():
+                return self._decide_within_bounds(operation, self._consumer_protocol(), now_ms)
             case CommitOffsets():
                 return self._commit(operation, now_ms)
             case FetchOffsets():
@@ -104,6 +125,18 @@ class GroupCoordinator:
             case Tick():
                 return self._tick(now_ms)
         return self._consumer_protocol().decide(operation, now_ms)
+
+    def _decide_within_bounds(
+        self, operation: JoinGroup | SyncGroup | ConsumerHeartbeat, kind: GroupKind, now_ms: int
+    ) -> GroupDecision:
+        before = self.groups.get(operation.group_id)
+        if before is None and _may_create(operation):
+            self._bounds.check_new_group(operation.group_id)
+        decision = kind.decide(operation, now_ms)
+        for note in decision.notes:
+            if isinstance(note, GroupIs):
+                self._bounds.check_group(0 if before is None else before.bytes, note.group.bytes)
+        return decision
 
     def _protocol_of(self, operation: JoinGroup | SyncGroup | Heartbeat | LeaveGroup | DescribeGroup) -> GroupKind:
         """The classic requests of a group that follows the consumer protocol are answered by that protocol: its
@@ -135,10 +168,11 @@ class GroupCoordinator:
             group.check_commit(operation.member_id, operation.instance_id, operation.generation, operation.version)
         elif operation.generation >= 0:
             raise GroupIdNotFound() if operation.version >= 9 else IllegalGeneration()
-        wall_ms = self._clock.wall_ms()
-        records, codes = offset_records.commit_records(
-            operation, self._settings.offset_metadata_bytes_max, wall_ms, self._topics.id_of
-        )
+        else:
+            self._bounds.check_new_group(operation.group_id)
+        commits, codes = offset_records.admitted(operation, self._settings.offset_metadata_bytes_max)
+        self._bounds.check_growth(self.offsets.growth(operation.group_id, commits))
+        records = offset_records.commit_records(operation, commits.values(), self._clock.wall_ms(), self._topics.id_of)
         notes = self._classic.renewed_by_commit(group, operation.member_id, now_ms)
         return Decision(records, codes, notes)
 
@@ -177,10 +211,15 @@ class GroupCoordinator:
 
     def _metadata_changed(self, operation: MetadataChanged, now_ms: int) -> GroupDecision:
         decision = nothing()
-        decision.records += self.offsets.tombstones_of_topics(operation.deleted_topics)
+        if operation.deleted_topics:
+            self._forget_some([*self._doomed, *self.offsets.of_topics(operation.deleted_topics)], decision)
         if self._consumer is not None:
             _extend(decision, self._consumer.decide_metadata_changed(now_ms))
         return decision
+
+    def _forget_some(self, doomed: list[Doomed], decision: GroupDecision) -> None:
+        decision.records += self.offsets.tombstones_of(doomed[:FORGOTTEN_RECORDS_PER_TICK_MAX])
+        decision.notes.append(_Doomed(doomed[FORGOTTEN_RECORDS_PER_TICK_MAX:]))
 
     # Time.
 
@@ -203,6 +242,8 @@ class GroupCoordinator:
             changed = set(due)
             decision.records += [record for record in expired if _group_id(record) not in changed]
             decision.notes.append(_RetentionChecked(now_ms if more else now_ms + self._settings.retention_check_ms))
+        if self._doomed:
+            self._forget_some(self._doomed, decision)
         decision.notes.append(_Ticked(due))
         return decision
 
@@ -223,11 +264,12 @@ class GroupCoordinator:
         gone = []
         for partition, committed in self.offsets.of(group.group_id).items():
             since_ms = group.retained_since_ms(committed)
-            if since_ms is None or group.is_subscribed(partition[0]):
+            if since_ms is None or self.offsets.pending(group.group_id, partition):
                 continue
-            if self.offsets.pending(group.group_id, partition):
+            if not offset_records.has_expired(committed, since_ms, self._settings.retention_ms, wall_ms):
                 continue
-            if offset_records.has_expired(committed, since_ms, self._settings.retention_ms, wall_ms):
+            # Last, because it is dear: every member of the group is asked.
+            if not group.is_subscribed(partition[0]):
                 gone.append(partition)
         return gone
 
@@ -235,13 +277,16 @@ class GroupCoordinator:
 
     def apply(self, record: GroupRecord) -> None:
         key, value = record.key, record.value
+        if isinstance(key, OffsetCommitKey):
+            assert value is None or isinstance(value, OffsetCommitValue)
+            self.offsets.apply(key, value)
+            if value is not None and key.group not in self.groups:
+                # A consumer that only keeps its offsets here: a group without members.
+                self._put(ClassicGroup(key.group, state_since_ms=value.commit_timestamp))
+            return
+        group_id = _group_id(record)
+        self.group_bytes -= self._bytes_of(group_id)
         match key:
-            case OffsetCommitKey():
-                assert value is None or isinstance(value, OffsetCommitValue)
-                self.offsets.apply(key, value)
-                if value is not None and key.group not in self.groups:
-                    # A consumer that only keeps its offsets here: a group without members.
-                    self.groups[key.group] = ClassicGroup(key.group, state_since_ms=value.commit_timestamp)
             case GroupMetadataKey():
                 assert value is None or isinstance(value, GroupMetadataValue)
                 if value is None:
@@ -251,6 +296,15 @@ class GroupCoordinator:
             case _:
                 if self._consumer is not None:
                     self._consumer.apply(record)
+        self.group_bytes += self._bytes_of(group_id)
+
+    def _put(self, group: Group) -> None:
+        self.group_bytes += group.bytes - self._bytes_of(group.group_id)
+        self.groups[group.group_id] = group
+
+    def _bytes_of(self, group_id: str) -> int:
+        group = self.groups.get(group_id)
+        return 0 if group is None else group.bytes
 
     def note(self, note: Any) -> None:
         match note:
@@ -258,10 +312,12 @@ class GroupCoordinator:
                 self.groups[group_id].renew_session(member_id, deadline_ms)
                 self._wakeups.at(group_id, deadline_ms)
             case GroupIs(group):
-                self.groups[group.group_id] = group
-                self._wakeups.at(group.group_id, group.deadline_ms)
+                self._put(group)
+                self._wakeups.at(group.group_id, group.settle())
             case _RetentionChecked():
                 self._retention_check_ms = note.next_ms
+            case _Doomed():
+                self._doomed = note.offsets
             case _Ticked():
                 for group_id in note.group_ids:
                     self._wakeups.forget(group_id)
@@ -271,11 +327,33 @@ class GroupCoordinator:
                 self._consumer_protocol().note(note)
 
 
+class _Alone:
+    """The usage of one coordinator."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    @property
+    def groups(self) -> int:
+        return len(self._coordinator.groups)
+
+    @property
+    def bytes(self) -> int:
+        return self._coordinator.group_bytes + self._coordinator.offsets.bytes
+
+
 class _RetentionChecked:
     __slots__ = ("next_ms",)
 
     def __init__(self, next_ms: int) -> None:
         self.next_ms = next_ms
+
+
+class _Doomed:
+    __slots__ = ("offsets",)
+
+    def __init__(self, offsets: list[Doomed]) -> None:
+        self.offsets = offsets
 
 
 class _Ticked:
@@ -313,6 +391,12 @@ class Wakeups:
     def due(self, now_ms: int) -> list[str]:
         end = bisect_right(self._sorted, now_ms, key=lambda entry: entry[0])
         return [group_id for _, group_id in self._sorted[:end]]
+
+
+def _may_create(operation: JoinGroup | SyncGroup | ConsumerHeartbeat) -> bool:
+    if isinstance(operation, ConsumerHeartbeat):
+        return operation.member_epoch == JOINING
+    return isinstance(operation, JoinGroup)
 
 
 def _group_id(record: GroupRecord) -> str:

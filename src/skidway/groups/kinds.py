@@ -1,10 +1,11 @@
 """What a coordinator needs of a group, whatever its protocol, and what a protocol may use of the coordinator.
 
-A protocol decides on drafts: it copies a group, changes the copy, and hands it back as the note `GroupIs`, beside the
-records that make the durable part of it. So a decision that never happens leaves no trace.
+A protocol decides on drafts: it lays one over a group, changes it, and hands it back as the note `GroupIs`, beside the
+records that make the durable part of it. So a decision that never happens leaves no trace, and one that does costs
+what it changes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -54,11 +55,20 @@ class Group(Protocol):
     def is_empty(self) -> bool: ...
 
     @property
+    def bytes(self) -> int:
+        """Of memory, without the offsets; an estimate."""
+        ...
+
+    @property
     def deadline_ms(self) -> int | None:
         """When the group wants a tick, on the monotonic clock."""
         ...
 
     def renew_session(self, member_id: str, deadline_ms: int) -> None: ...
+
+    def settle(self) -> int | None:
+        """The draft becomes the group it was laid over. Returns the first deadline of those that may be new."""
+        ...
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int, version: int) -> None: ...
 
@@ -89,6 +99,9 @@ class Context:
     clock: Clock
     groups: dict[str, Group]
     offsets: Offsets
+    timeouts: Callable[[str], tuple[int, int]]
+    """Of a group of the consumer protocol: session timeout and heartbeat interval, which groups may set for
+    themselves."""
 
 
 class GroupKind(Protocol):
@@ -117,7 +130,7 @@ class GroupKind(Protocol):
 
 @dataclass(slots=True)
 class GroupIs:
-    """Note: the group in memory is now this one, and belongs to the coordinator."""
+    """Note: the group in memory is now what this draft says, and belongs to the coordinator."""
 
     group: Group
 

@@ -9,7 +9,7 @@ before when the coordinator is loaded anew, and its members join again. `Member`
 that a draft of a group may share its members.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -21,8 +21,10 @@ from skidway.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from skidway.groups.bounds import GROUP_BYTES, INVITED_BYTES, MEMBER_BYTES
 from skidway.groups.offsets import CommittedOffset
 from skidway.groups.operations import GroupType, JoinGroup, SyncGroup
+from skidway.groups.overlay import Overlay, changes, settled
 from skidway.groups.records import GroupRecord
 from skidway.ports import Buffer
 from skidway.wire.registry import codec
@@ -32,6 +34,10 @@ from skidway.wire.schema.group_records import GroupMetadataKey, GroupMetadataVal
 CONSUMER_PROTOCOL_TYPE = "consumer"
 REBALANCE_TIMEOUT_MS_MIN = 100
 """A client may ask for none at all; a phase that ends as it begins would keep the coordinator busy for nothing."""
+
+
+SUBSCRIBED_NAMES_MAX = 200_000
+"""Topics to be read from what the members of one group say. With more, all offsets count as in use."""
 
 
 class State(StrEnum):
@@ -53,8 +59,33 @@ class Member:
     """What it could follow, the best first, each with its own metadata."""
     assignment: Buffer = b""
 
+    @property
+    def names(self) -> set[str]:
+        """Of the protocols; a client may name one twice."""
+        return {name for name, _ in self.protocols}
+
     def metadata(self, protocol: str | None) -> Buffer:
-        return next(metadata for name, metadata in self.protocols if name == protocol)
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        raise AssertionError(f"{self.member_id} does not support {protocol}")
+
+    def assigned(self, assignment: Buffer) -> "Member":
+        return Member(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.protocols,
+            assignment,
+        )
+
+    @property
+    def bytes(self) -> int:
+        said = sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        return MEMBER_BYTES + len(self.member_id) + len(self.instance_id or "") + said + len(self.assignment)
 
 
 @dataclass(slots=True)
@@ -85,27 +116,28 @@ class ClassicGroup:
     leader: str | None = None
     state_since_ms: int = -1
     """Wall time; -1 in records of old brokers."""
-    members: dict[str, Member] = field(default_factory=dict)
+    members: MutableMapping[str, Member] = field(default_factory=dict)
     """Changed only by `put` and `remove`."""
-    instances: dict[str, str] = field(default_factory=dict)
+    instances: MutableMapping[str, str] = field(default_factory=dict)
     """Static members: instance id to member id."""
-    supporters: dict[str, int] = field(default_factory=dict)
+    supporters: MutableMapping[str, int] = field(default_factory=dict)
     """How many members support each protocol."""
     topics: frozenset[str] | None = None
     """What the members subscribe to; None where that cannot be known."""
+    member_bytes: int = 0
 
     # Known to this coordinator only, not to the log.
-    joins: dict[str, JoinGroup] = field(default_factory=dict)
+    joins: MutableMapping[str, JoinGroup] = field(default_factory=dict)
     """Calls that wait for the join phase to end, by member."""
-    syncs: dict[str, SyncGroup] = field(default_factory=dict)
+    syncs: MutableMapping[str, SyncGroup] = field(default_factory=dict)
     """Calls that wait for the leader's assignment, by member."""
-    invited: dict[str, int] = field(default_factory=dict)
+    invited: MutableMapping[str, int] = field(default_factory=dict)
     """Ids given out with MEMBER_ID_REQUIRED, and until when they are good."""
-    newcomers: set[str] = field(default_factory=set)
+    newcomers: MutableMapping[str, None] = field(default_factory=dict)
     """Members that never had an answer to a join, so cannot send heartbeats."""
-    unsynced: set[str] = field(default_factory=set)
+    unsynced: MutableMapping[str, None] = field(default_factory=dict)
     """Members of this generation that have not asked for their assignment yet."""
-    sessions: dict[str, int] = field(default_factory=dict)
+    sessions: MutableMapping[str, int] = field(default_factory=dict)
     """Until when each member is believed to live. A member that waits for an answer may have none."""
     join_phase: InitialDelay | JoinTimeout | None = None
     sync_deadline_ms: int | None = None
@@ -123,6 +155,10 @@ class ClassicGroup:
         return self.state == State.EMPTY
 
     @property
+    def bytes(self) -> int:
+        return GROUP_BYTES + len(self.group_id) + self.member_bytes + len(self.invited) * INVITED_BYTES
+
+    @property
     def deadline_ms(self) -> int | None:
         deadlines = [*self.sessions.values(), *self.invited.values()]
         if self.join_phase is not None:
@@ -133,19 +169,45 @@ class ClassicGroup:
 
     def draft(self) -> "ClassicGroup":
         join_phase = self.join_phase
-        return replace(
-            self,
-            members=self.members.copy(),
-            instances=self.instances.copy(),
-            supporters=self.supporters.copy(),
-            joins=self.joins.copy(),
-            syncs=self.syncs.copy(),
-            invited=self.invited.copy(),
-            newcomers=self.newcomers.copy(),
-            unsynced=self.unsynced.copy(),
-            sessions=self.sessions.copy(),
-            join_phase=None if join_phase is None else replace(join_phase),
+        return ClassicGroup(
+            self.group_id,
+            self.state,
+            self.generation,
+            self.protocol_type,
+            self.protocol_name,
+            self.leader,
+            self.state_since_ms,
+            Overlay(self.members),
+            Overlay(self.instances),
+            Overlay(self.supporters),
+            self.topics,
+            self.member_bytes,
+            Overlay(self.joins),
+            Overlay(self.syncs),
+            Overlay(self.invited),
+            Overlay(self.newcomers),
+            Overlay(self.unsynced),
+            Overlay(self.sessions),
+            None if join_phase is None else replace(join_phase),
+            self.sync_deadline_ms,
         )
+
+    def settle(self) -> int | None:
+        deadlines = [*changes(self.sessions).values(), *changes(self.invited).values()]
+        if self.join_phase is not None:
+            deadlines.append(self.join_phase.deadline_ms)
+        if self.sync_deadline_ms is not None:
+            deadlines.append(self.sync_deadline_ms)
+        self.members = settled(self.members)
+        self.instances = settled(self.instances)
+        self.supporters = settled(self.supporters)
+        self.joins = settled(self.joins)
+        self.syncs = settled(self.syncs)
+        self.invited = settled(self.invited)
+        self.newcomers = settled(self.newcomers)
+        self.unsynced = settled(self.unsynced)
+        self.sessions = settled(self.sessions)
+        return min(deadlines, default=None)
 
     def renew_session(self, member_id: str, deadline_ms: int) -> None:
         self.sessions[member_id] = deadline_ms
@@ -180,33 +242,43 @@ class ClassicGroup:
 
     def put(self, member: Member) -> None:
         """A new member, or another state of one that is here."""
-        self._discount(member.member_id)
+        known = self.members.get(member.member_id)
         self.members[member.member_id] = member
+        self.member_bytes += member.bytes
+        if known is not None:
+            self.member_bytes -= known.bytes
+            if known.instance_id == member.instance_id and known.names == member.names:
+                return
+            self._discount(known)
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
-        for name in {name for name, _ in member.protocols}:
+        for name in member.names:
             self.supporters[name] = self.supporters.get(name, 0) + 1
 
-    def _discount(self, member_id: str) -> None:
-        member = self.members.get(member_id)
-        if member is None:
-            return
+    def assign(self, member: Member, assignment: Buffer) -> None:
+        """The same member with another assignment."""
+        self.member_bytes += len(assignment) - len(member.assignment)
+        self.members[member.member_id] = member.assigned(assignment)
+
+    def _discount(self, member: Member) -> None:
         if member.instance_id is not None:
             self.instances.pop(member.instance_id, None)
-        for name in {name for name, _ in member.protocols}:
+        for name in member.names:
             self.supporters[name] -= 1
             if not self.supporters[name]:
                 del self.supporters[name]
 
     def remove(self, member_id: str) -> None:
-        """Its parked calls are the caller's to answer."""
-        self._discount(member_id)
-        self.members.pop(member_id, None)
+        """Its parked calls are the caller's to answer, and its place as the leader the caller's to give away."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self.member_bytes -= member.bytes
+            self._discount(member)
         self.sessions.pop(member_id, None)
-        self.newcomers.discard(member_id)
-        self.unsynced.discard(member_id)
+        self.newcomers.pop(member_id, None)
+        self.unsynced.pop(member_id, None)
         if self.leader == member_id:
-            self.leader = next(iter(self.members), None)
+            self.leader = None
 
     # Checks.
 
@@ -269,10 +341,13 @@ class ClassicGroup:
         if self.protocol_name is None:
             return None
         topics: set[str] = set()
-        for member in self.members.values():
-            subscribed = _subscribed(member.metadata(self.protocol_name))
+        names_left = SUBSCRIBED_NAMES_MAX
+        # Most members say the same, word for word.
+        for metadata in {bytes(member.metadata(self.protocol_name)) for member in self.members.values()}:
+            subscribed = _subscribed(metadata, names_left)
             if subscribed is None:
                 return None
+            names_left -= len(subscribed)
             topics.update(subscribed)
         return frozenset(topics)
 
@@ -315,27 +390,32 @@ class ClassicGroup:
             value.leader,
             value.current_state_timestamp,
         )
-        for each in value.members:
-            group.put(
-                Member(
-                    each.member_id,
-                    each.group_instance_id,
-                    each.client_id,
-                    each.client_host,
-                    each.session_timeout if each.rebalance_timeout == -1 else each.rebalance_timeout,
-                    each.session_timeout,
-                    [(value.protocol or "", bytes(each.subscription))],
-                    bytes(each.assignment),
-                )
+        group.members = {
+            each.member_id: Member(
+                each.member_id,
+                each.group_instance_id,
+                each.client_id,
+                each.client_host,
+                each.session_timeout if each.rebalance_timeout == -1 else each.rebalance_timeout,
+                each.session_timeout,
+                [(value.protocol or "", bytes(each.subscription))],
+                bytes(each.assignment),
             )
+            for each in value.members
+        }
+        group.member_bytes = sum(member.bytes for member in group.members.values())
+        group.instances = {
+            each.group_instance_id: each.member_id for each in value.members if each.group_instance_id is not None
+        }
+        group.supporters = {value.protocol or "": len(group.members)} if group.members else {}
         group.topics = group.subscribed_topics()
         return group
 
 
-def _subscribed(metadata: Buffer) -> list[str] | None:
-    """Every version of the subscription begins as version 0 does; None when it is not one."""
+def _subscribed(metadata: Buffer, names_max: int) -> list[str] | None:
+    """Every version of the subscription begins as version 0 does; None when it is not one, or too long to read."""
     try:
-        subscription, _ = codec(ConsumerProtocolSubscription).decoder(0)(metadata, 2)
+        subscription, _ = codec(ConsumerProtocolSubscription).decoder(0)(metadata, 2, names_max)
     except InvalidRequest:
         return None
     topics: list[str] = subscription.topics

@@ -82,9 +82,9 @@ def read_assignment(data: Buffer, context: Context) -> Partitions:
 def _with_ids(named: list[tuple[str, list[int]]], context: Context) -> Partitions:
     partitions: set[Partition] = set()
     for name, numbers in named:
-        topic_id = context.topics.id_of(name)
-        if topic_id is not None:
-            partitions.update((topic_id, number) for number in numbers)
+        topic_id, count = context.topics.id_of(name), context.topics.partition_count(name)
+        if topic_id is not None and count is not None:
+            partitions.update((topic_id, number) for number in numbers if 0 <= number < count)
     return frozenset(partitions)
 
 
@@ -180,11 +180,11 @@ def _classic_side(session_timeout_ms: int, protocols: list[tuple[str, Buffer]]) 
 def is_last_of_the_protocol(change: Change, member_id: str) -> bool:
     """Whether a group without this member would be a classic one."""
     settings = change.context.settings
-    others = [member for member in change.group.members.values() if member.member_id != member_id]
+    members = change.group.members
     return (
-        change.group.members[member_id].classic is None
-        and 0 < len(others) <= settings.size_max
-        and all(member.classic is not None for member in others)
+        members[member_id].classic is None
+        and 0 < len(members) - 1 <= settings.size_max
+        and all(each.classic is not None for each in members.values() if each.member_id != member_id)
         and settings.consumer_migration_policy in ("downgrade", "bidirectional")
     )
 
@@ -367,7 +367,7 @@ def _should_join(group: ConsumerGroup, member: ConsumerMember) -> bool:
     if member.state != MemberState.UNRELEASED:
         return False
     missing = group.target.get(member.member_id, NO_PARTITIONS) - member.assigned
-    return missing.isdisjoint(group.held_by_others(member.member_id))
+    return not group.held_by_others(member, missing)
 
 
 def leave(call: LeaveGroup, change: Change) -> GroupDecision:

@@ -5,12 +5,14 @@ the group became empty; as long as a member subscribes to its topic it does not 
 made again under its name is another topic: what was committed for the first is not an offset of the second.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from skidway.errors import ErrorCode
+from skidway.groups.bounds import OFFSET_BYTES
 from skidway.groups.operations import CommitOffsets, FetchedOffset, FetchOffsets, OffsetToCommit
 from skidway.groups.records import GroupRecord
+from skidway.limits import INT64_MAX
 from skidway.wire.message import ZERO_UUID
 from skidway.wire.schema.group_records import OffsetCommitKey, OffsetCommitValue
 
@@ -31,9 +33,15 @@ class CommittedOffset:
     """Zero when it was not known."""
 
 
+Doomed = tuple[str, Partition, CommittedOffset]
+"""An offset that is to be forgotten, and its group."""
+
+
 @dataclass(slots=True)
 class Offsets:
     by_group: dict[str, dict[Partition, CommittedOffset]] = field(default_factory=dict)
+    bytes: int = 0
+    """Of memory; an estimate."""
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         partition = (key.topic, key.partition)
@@ -46,17 +54,34 @@ class Offsets:
                 value.expire_timestamp,
                 value.topic_id,
             )
-            self.by_group.setdefault(key.group, {})[partition] = committed
+            offsets = self.by_group.setdefault(key.group, {})
+            before = offsets.get(partition)
+            self.bytes += len(value.metadata) + (OFFSET_BYTES if before is None else -len(before.metadata))
+            offsets[partition] = committed
             return
-        offsets = self.by_group.get(key.group)
-        if offsets is None:
+        known = self.by_group.get(key.group)
+        if known is None:
             return
-        offsets.pop(partition, None)
-        if not offsets:
+        gone = known.pop(partition, None)
+        if gone is not None:
+            self.bytes -= OFFSET_BYTES + len(gone.metadata)
+        if not known:
             del self.by_group[key.group]
 
     def of(self, group_id: str) -> dict[Partition, CommittedOffset]:
         return self.by_group.get(group_id, {})
+
+    def growth(self, group_id: str, commits: Mapping[Partition, OffsetToCommit]) -> int:
+        """Bytes in addition, at most, when these are committed. Nothing for an offset that only moves on."""
+        known = self.of(group_id)
+        growth = 0
+        for partition, commit in commits.items():
+            before = known.get(partition)
+            if before is None:
+                growth += OFFSET_BYTES + len(commit.metadata)
+            elif len(commit.metadata) > len(before.metadata):
+                growth += len(commit.metadata) - len(before.metadata)
+        return growth
 
     def pending(self, group_id: str, partition: Partition) -> bool:
         """Whether an open transaction has committed an offset here. There are no transactions yet."""
@@ -84,13 +109,21 @@ class Offsets:
         gone = offsets if partitions is None else [each for each in dict.fromkeys(partitions) if each in offsets]
         return [_tombstone(group_id, partition) for partition in gone]
 
-    def tombstones_of_topics(self, topics: Iterable[str]) -> list[GroupRecord]:
+    def of_topics(self, topics: Iterable[str]) -> list[Doomed]:
         names = set(topics)
         return [
-            _tombstone(group_id, partition)
+            (group_id, partition, committed)
             for group_id, offsets in self.by_group.items()
-            for partition in offsets
+            for partition, committed in offsets.items()
             if partition[0] in names
+        ]
+
+    def tombstones_of(self, doomed: Iterable[Doomed]) -> list[GroupRecord]:
+        """For those that were not committed anew meanwhile: a topic may come back under its name."""
+        return [
+            _tombstone(group_id, partition)
+            for group_id, partition, committed in doomed
+            if self.of(group_id).get(partition) is committed
         ]
 
 
@@ -98,18 +131,27 @@ def _same_topic(committed: bytes, current: bytes | None) -> bool:
     return committed in (ZERO_UUID, current) or current is None
 
 
-def commit_records(
-    operation: CommitOffsets, metadata_bytes_max: int, wall_ms: int, topic_id: TopicId
-) -> tuple[list[GroupRecord], list[ErrorCode]]:
-    expire_ms = -1 if operation.retention_ms == -1 else wall_ms + operation.retention_ms
-    records, codes = [], []
+def admitted(
+    operation: CommitOffsets, metadata_bytes_max: int
+) -> tuple[dict[Partition, OffsetToCommit], list[ErrorCode]]:
+    """What is to be committed, and a code for each offset in the request. The last word on a partition counts, however
+    often the request speaks of it."""
+    commits: dict[Partition, OffsetToCommit] = {}
+    codes = []
     for each in operation.offsets:
         if len(each.metadata) > metadata_bytes_max:
             codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-            continue
-        codes.append(ErrorCode.NONE)
-        records.append(_commit_record(operation.group_id, each, wall_ms, expire_ms, topic_id(each.topic)))
-    return records, codes
+        else:
+            codes.append(ErrorCode.NONE)
+            commits[each.topic, each.partition] = each
+    return commits, codes
+
+
+def commit_records(
+    operation: CommitOffsets, commits: Iterable[OffsetToCommit], wall_ms: int, topic_id: TopicId
+) -> list[GroupRecord]:
+    expire_ms = -1 if operation.retention_ms == -1 else min(wall_ms + operation.retention_ms, INT64_MAX)
+    return [_commit_record(operation.group_id, each, wall_ms, expire_ms, topic_id(each.topic)) for each in commits]
 
 
 def _commit_record(

@@ -1,8 +1,11 @@
 """Which partition of `__consumer_offsets` a group lives in: Kafka's own sum, since its tools compute it too."""
 
+from functools import lru_cache
+
 _INT32_MIN = -(2**31)
 
 
+@lru_cache(maxsize=1_000)
 def partition_of(group_id: str, partitions: int) -> int:
     """Java's hash of a string: over its UTF-16 units, in 32 bits that wrap."""
     units = group_id.encode("utf-16-be")

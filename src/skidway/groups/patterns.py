@@ -12,13 +12,16 @@ from skidway.errors import InvalidRegularExpression
 
 PATTERN_LENGTH_MAX = 8_192
 STATES_MAX = 10_000
-WORK_MAX = 5_000_000
-"""States to visit while one pattern is matched with all topics: about a second."""
+WORK_MAX = 500_000
+"""States to visit while one pattern is matched with all topics: about a tenth of a second."""
 PATTERNS_MAX = 1_000
-"""Compiled ones to keep."""
+KEPT_WEIGHT_MAX = 2_000_000
+"""Compiled patterns to keep; the states of all of them and the names that they take."""
+PER_GROUP_MAX = 20
+"""Different patterns in one group. Members of a group mostly have one; while they are replaced, two."""
 REPEAT_MAX = 1_000
 DEPTH_MAX = 100
-CACHE_MAX = 200_000
+CACHE_MAX = 50_000
 """States remembered in ways already gone."""
 
 ASCII = (1 << 128) - 1
@@ -420,6 +423,15 @@ class Pattern:
         self._known_states = 0
         self.work = 0
 
+    @property
+    def states(self) -> int:
+        return len(self._automaton.ways)
+
+    def forget(self) -> None:
+        """The ways already gone: they were of use among many names, and take more room than the pattern."""
+        self._known.clear()
+        self._known_states = 0
+
     def matches(self, name: str) -> bool:
         """The whole name."""
         states, before = self._start, ""
@@ -481,52 +493,97 @@ def _holds(assertion: str, before: str, after: str) -> bool:
     return at_border if assertion == "b" else not at_border
 
 
+@dataclass(slots=True)
+class _Kept:
+    """A pattern, and which of the names that it was shown it takes."""
+
+    pattern: Pattern | None
+    """None when it cannot be compiled: one that another broker took has to be lived with."""
+    epoch: int | None = None
+    seen: frozenset[str] = frozenset()
+    taken: frozenset[str] = frozenset()
+
+    @property
+    def weight(self) -> int:
+        return len(self.taken) + (1 if self.pattern is None else self.pattern.states)
+
+
 class Patterns:
-    """Compiled patterns and what they take, remembered."""
+    """Compiled patterns and what they take, remembered; the one not used for longest goes first. A pattern is only
+    matched with names it was not shown before, so that a new topic does not cost as much as all topics."""
 
     def __init__(self) -> None:
-        self._compiled: dict[str, Pattern | None] = {}
-        self._taken: dict[str, tuple[int, frozenset[str]]] = {}
+        self._kept: dict[str, _Kept] = {}
+        self._weight = 0
+        self._names: tuple[int, frozenset[str]] | None = None
 
     def check(self, regex: str, names: Iterable[str]) -> None:
         """Raises InvalidRegularExpression for what cannot be compiled, or costs too much to match."""
-        if self._taken.get(regex) is None and len(self._search(Pattern(regex), names)[1]) > 0:
+        known = self._kept.get(regex)
+        if known is not None and known.pattern is not None and known.epoch is not None:
+            return
+        kept = _Kept(Pattern(regex))
+        if not self._look(kept, frozenset(names)):
             raise InvalidRegularExpression("The regular expression takes too long to match.")
+        self._keep(regex, kept)
 
     def matches(self, regex: str, name: str) -> bool:
-        pattern = self._pattern(regex)
-        return pattern is not None and pattern.matches(name)
+        kept = self._known(regex)
+        if name in kept.seen:
+            return name in kept.taken
+        return kept.pattern is not None and bool(_search(kept.pattern, [name])[0])
 
     def taken(self, regex: str, names: Iterable[str], epoch: int) -> frozenset[str]:
         """Those of the names that the pattern takes; `epoch` changes when the names do."""
-        known = self._taken.get(regex)
-        if known is not None and known[0] == epoch:
-            return known[1]
-        pattern = self._pattern(regex)
-        taken = frozenset() if pattern is None else self._search(pattern, names)[0]
-        if len(self._taken) >= PATTERNS_MAX:
-            self._taken.clear()
-        self._taken[regex] = (epoch, taken)
-        return taken
+        kept = self._known(regex)
+        if kept.epoch != epoch:
+            if self._names is None or self._names[0] != epoch:
+                self._names = (epoch, frozenset(names))
+            self._weight -= kept.weight
+            self._look(kept, self._names[1])
+            self._weight += kept.weight
+            kept.epoch = epoch
+        return kept.taken
 
-    def _pattern(self, regex: str) -> Pattern | None:
-        """None when it cannot be compiled: one that another broker took has to be lived with."""
-        if regex not in self._compiled:
-            if len(self._compiled) >= PATTERNS_MAX:
-                self._compiled.clear()
+    def _known(self, regex: str) -> _Kept:
+        kept = self._kept.pop(regex, None)
+        if kept is None:
             try:
-                self._compiled[regex] = Pattern(regex)
+                kept = _Kept(Pattern(regex))
             except InvalidRegularExpression:
-                self._compiled[regex] = None
-        return self._compiled[regex]
+                kept = _Kept(None)
+            self._keep(regex, kept)
+        else:
+            self._kept[regex] = kept
+        return kept
 
-    def _search(self, pattern: Pattern, names: Iterable[str]) -> tuple[frozenset[str], list[str]]:
-        """What is taken, and the names that there was no time for."""
-        taken: set[str] = set()
-        row, end = sorted(names), pattern.work + WORK_MAX
-        for number, name in enumerate(row):
-            if pattern.work > end:
-                return frozenset(taken), row[number:]
-            if pattern.matches(name):
-                taken.add(name)
-        return frozenset(taken), []
+    def _keep(self, regex: str, kept: _Kept) -> None:
+        replaced = self._kept.pop(regex, None)
+        self._weight += kept.weight - (0 if replaced is None else replaced.weight)
+        while self._kept and (self._weight > KEPT_WEIGHT_MAX or len(self._kept) >= PATTERNS_MAX):
+            self._weight -= self._kept.pop(next(iter(self._kept))).weight
+        self._kept[regex] = kept
+
+    @staticmethod
+    def _look(kept: _Kept, names: frozenset[str]) -> bool:
+        """Show it the names there are now; false if there was no time for all of them."""
+        pattern, taken, in_time = kept.pattern, kept.taken & names, True
+        if pattern is not None:
+            found, in_time = _search(pattern, names - kept.seen)
+            taken |= found
+        kept.seen, kept.taken = names, taken
+        return in_time
+
+
+def _search(pattern: Pattern, names: Iterable[str]) -> tuple[frozenset[str], bool]:
+    """Which are taken, and whether there was time for all."""
+    taken: set[str] = set()
+    end = pattern.work + WORK_MAX
+    for name in sorted(names):
+        if pattern.work > end:
+            break
+        if pattern.matches(name):
+            taken.add(name)
+    in_time = pattern.work <= end
+    pattern.forget()
+    return frozenset(taken), in_time

@@ -26,6 +26,9 @@ class Rebalance:
         self._now_ms = now_ms
 
     def decision(self, reply: Any) -> GroupDecision:
+        if self.group.leader is None:
+            # Once, for all that were removed: a whole group may leave with one request.
+            self.group.leader = next(iter(self.group.members), None)
         return Decision(self.records, reply, [GroupIs(self.group)], self.answers)
 
     # Calls that wait.
@@ -68,7 +71,7 @@ class Rebalance:
         group.put(member_of(member_id, call))
         if group.leader is None:
             group.leader = member_id
-        group.newcomers.add(member_id)
+        group.newcomers[member_id] = None
         group.joins[member_id] = call
         # It has no id yet and cannot send heartbeats; but it must not stay for ever when its client is gone.
         group.sessions[member_id] = self._now_ms + self._settings.new_member_join_timeout_ms
@@ -80,12 +83,17 @@ class Rebalance:
         self.prepare_or_complete()
 
     def _update(self, member_id: str, call: JoinGroup) -> None:
+        known = self.group.members[member_id]
         self.group.put(
-            replace(
-                self.group.members[member_id],
-                protocols=owned(call.protocols),
-                rebalance_timeout_ms=call.rebalance_timeout_ms,
-                session_timeout_ms=call.session_timeout_ms,
+            Member(
+                member_id,
+                known.instance_id,
+                known.client_id,
+                known.client_host,
+                call.rebalance_timeout_ms,
+                call.session_timeout_ms,
+                owned(call.protocols),
+                known.assignment,
             )
         )
 
@@ -100,7 +108,7 @@ class Rebalance:
         if was_leader:
             group.leader = new_id
         if was_unsynced:
-            group.unsynced.add(new_id)
+            group.unsynced[new_id] = None
         self._update(new_id, call)
         self.renew(new_id)
 
@@ -153,7 +161,7 @@ class Rebalance:
 
     def _withdraw_assignment(self) -> None:
         for member in list(self.group.members.values()):
-            self.group.put(replace(member, assignment=b""))
+            self.group.assign(member, b"")
             if self._answer_sync(member.member_id, RebalanceInProgress()):
                 self.renew(member.member_id)
 
@@ -202,13 +210,13 @@ class Rebalance:
             self._answer_join(member_id, join_reply(group, member_id))
             self.renew(member_id)
         group.newcomers.clear()
-        group.unsynced.update(group.members)
+        group.unsynced.update(dict.fromkeys(group.members))
         group.sync_deadline_ms = self._now_ms + group.rebalance_timeout_ms
 
     # Assignment.
 
     def synced(self, member_id: str) -> None:
-        self.group.unsynced.discard(member_id)
+        self.group.unsynced.pop(member_id, None)
         if not self.group.unsynced:
             self.group.sync_deadline_ms = None
 
@@ -217,12 +225,12 @@ class Rebalance:
         group = self.group
         assigned = {member_id: bytes(assignment) for member_id, assignment in assignments}
         for member in list(group.members.values()):
-            group.put(replace(member, assignment=assigned.get(member.member_id, b"")))
+            group.assign(member, assigned.get(member.member_id, b""))
         self._enter(State.STABLE)
-        self.persist()
-        for member_id in group.members:
-            if self._answer_sync(member_id, sync_reply(group, member_id)):
-                self.renew(member_id)
+        self.records.append(group.record())
+        for member_id in [each for each in group.members if each in group.syncs]:
+            self._answer_sync(member_id, sync_reply(group, member_id))
+            self.renew(member_id)
 
     # Time.
 
@@ -263,7 +271,7 @@ class Rebalance:
         self.group.join_phase = InitialDelay(self._now_ms + delay_ms, delay_ms, remaining_ms)
 
     def _expire_sync(self) -> None:
-        silent = self.group.unsynced.copy()
+        silent = set(self.group.unsynced)
         self.group.sync_deadline_ms = None
         for member_id in [each for each in self.group.members if each in silent]:
             self.remove(member_id)

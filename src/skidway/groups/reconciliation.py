@@ -43,8 +43,10 @@ class ClassicSide:
     protocols: tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConsumerMember:
+    """Never changed, only replaced; not frozen, as that would make it three times as dear."""
+
     member_id: str
     instance_id: str | None = None
     rack_id: str | None = None
@@ -89,7 +91,7 @@ def reconcile(
     target_epoch: int,
     target: Partitions,
     owned: Partitions | None,
-    held_by_others: Callable[[], Partitions],
+    held_by_others: Callable[[Partitions], Partitions],
 ) -> ConsumerMember:
     """The member's next state; the same object when it cannot move."""
     match member.state:
@@ -119,14 +121,14 @@ def _advance(
     target_epoch: int,
     target: Partitions,
     owned: Partitions | None,
-    held_by_others: Callable[[], Partitions],
+    held_by_others: Callable[[Partitions], Partitions],
 ) -> ConsumerMember:
     kept = member.assigned & target
     surplus = member.assigned - kept
     if surplus and _still_owns(owned, surplus):
         return _moved(member, MemberState.UNREVOKED, epoch, kept, surplus)
     missing = target - kept
-    free = missing - held_by_others() if missing else missing
+    free = missing - held_by_others(missing) if missing else missing
     state = MemberState.STABLE if free == missing else MemberState.UNRELEASED
     return _moved(member, state, target_epoch, kept | free, NO_PARTITIONS)
 
@@ -134,11 +136,11 @@ def _advance(
 def _moved(
     member: ConsumerMember, state: MemberState, epoch: int, assigned: Partitions, revoking: Partitions
 ) -> ConsumerMember:
-    moved = replace(member, state=state, epoch=epoch, previous_epoch=member.epoch, assigned=assigned, revoking=revoking)
-    if replace(moved, previous_epoch=member.previous_epoch) == member:
+    now = (member.state, member.epoch, member.assigned, member.revoking)
+    if now == (state, epoch, assigned, revoking):
         # Nothing has come of it; the last epoch that was answered stays known.
         return member
-    return moved
+    return replace(member, state=state, epoch=epoch, previous_epoch=member.epoch, assigned=assigned, revoking=revoking)
 
 
 def partitions_of(topics: Iterable[tuple[bytes, list[int]]]) -> Partitions:

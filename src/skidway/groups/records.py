@@ -6,14 +6,13 @@ this broker does not keep (share groups) are passed over, as Kafka passes over w
 readable and is not raises StorageError.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from skidway.errors import ProtocolError, StorageError
-from skidway.limits import DEFAULT_LIMITS
 from skidway.ports import Buffer, FileSlice
-from skidway.records.batch import crc_matches, iter_headers
-from skidway.records.record import Record, build_batch, read_records
+from skidway.records.record import Record
+from skidway.runtime.log_store import Format
 from skidway.wire.compile import Codec
 from skidway.wire.message import Message
 from skidway.wire.registry import codec
@@ -26,6 +25,8 @@ from skidway.wire.schema.group_records import (
     ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
@@ -46,6 +47,7 @@ _KINDS: dict[int, tuple[type[Message], type[Message]]] = {
     6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
     7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
 }
 _KEY_VERSIONS: dict[type[Message], int] = {key: version for version, (key, _) in _KINDS.items()}
 _VALUE_VERSIONS: dict[type[Message], int] = {GroupMetadataValue: 3, OffsetCommitValue: 4}
@@ -97,25 +99,10 @@ def _decode(cls: type[Message], data: Buffer) -> Message:
     return message
 
 
-def to_batch(records: Sequence[GroupRecord], timestamp_ms: int) -> bytearray:
-    return build_batch([Record(0, timestamp_ms, *encode(record)) for record in records])
+def _decode_record(record: Record) -> GroupRecord | None:
+    return None if record.key is None else decode(record.key, record.value)
 
 
-def from_batches(buffer: Buffer) -> Iterator[GroupRecord]:
-    """The records of whole batches."""
-    view = memoryview(buffer)
-    try:
-        for position, header in iter_headers(buffer):
-            if header.is_control:
-                continue
-            batch = view[position : position + header.size]
-            if not crc_matches(batch):
-                raise StorageError(f"group records at offset {header.base_offset} fail their checksum")
-            for record in read_records(batch, decompressed_bytes_max=DEFAULT_LIMITS.decompressed_bytes_max):
-                known = decode(record.key, record.value) if record.key is not None else None
-                if known is not None:
-                    yield known
-    except StorageError:
-        raise
-    except ProtocolError as error:
-        raise StorageError(f"unreadable batch of group records: {error}") from error
+FORMAT: Format[GroupRecord] = Format("group", encode, _decode_record)
+to_batch = FORMAT.to_batch
+from_batches = FORMAT.from_batches

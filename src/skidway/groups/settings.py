@@ -36,8 +36,16 @@ class GroupSettings:
     # Groups of the consumer protocol.
     consumer_session_timeout_ms: int = 45_000
     """group.consumer.session.timeout.ms"""
+    consumer_session_timeout_ms_min: int = 45_000
+    """group.consumer.min.session.timeout.ms: of groups that set their own"""
+    consumer_session_timeout_ms_max: int = 60_000
+    """group.consumer.max.session.timeout.ms: of groups that set their own"""
     consumer_heartbeat_interval_ms: int = 5_000
     """group.consumer.heartbeat.interval.ms"""
+    consumer_heartbeat_interval_ms_min: int = 5_000
+    """group.consumer.min.heartbeat.interval.ms: of groups that set their own"""
+    consumer_heartbeat_interval_ms_max: int = 15_000
+    """group.consumer.max.heartbeat.interval.ms: of groups that set their own"""
     consumer_size_max: int = INT32_MAX
     """group.consumer.max.size"""
     consumer_assignors: tuple[str, ...] = ("uniform", "range")

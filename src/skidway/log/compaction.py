@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from skidway.errors import CorruptMessage, InvalidRecord, StorageError
 from skidway.limits import INT32_MAX
-from skidway.log.offset_map import OffsetMap, keys_within, make_map
+from skidway.log.key_map import KeyMap, keys_within, make_map
 from skidway.log.segment import Segment, segment_name
 from skidway.ports import Buffer, Disk, File
 from skidway.records.batch import (
@@ -43,6 +43,11 @@ from skidway.records.walk import Spot, retime, walk
 
 _READ_BYTES = 4 << 20
 _WRITE_BYTES = 1 << 20
+
+# What becomes of a dirty record: one byte each.
+_STAYS, _GOES, _TOMBSTONE = 0, 1, 2
+_FATES_SHARE = 8
+"""The fates of a pass take this part of what its map may take, at most."""
 
 
 @dataclass(slots=True)
@@ -120,13 +125,18 @@ def compact(disk: Disk, task: CompactionTask) -> CompactionResult:
 
 
 class _Compactor:
-    __slots__ = ("disk", "end_offset", "map", "result", "task")
+    __slots__ = ("disk", "end_offset", "fates", "map", "next_fate", "result", "task", "unreadable")
 
     def __init__(self, disk: Disk, task: CompactionTask) -> None:
         self.disk = disk
         self.task = task
         self.end_offset = task.dirty_offset
-        self.map: OffsetMap = make_map(0)
+        self.map: KeyMap = make_map(0)
+        self.fates = bytearray()
+        """Of the records of all dirty batches that have keys, in the order of the log."""
+        self.next_fate = 0
+        self.unreadable: set[int] = set()
+        """Base offsets of dirty batches."""
         self.result = CompactionResult(task.dirty_offset)
 
     def run(self) -> CompactionResult:
@@ -150,7 +160,7 @@ class _Compactor:
             self.disk.sync_directory(self.task.directory)
         return result
 
-    # First pass: the newest offset of each key.
+    # First pass: the newest record of each key, and with it the fate of those before.
 
     def _dirty_sources(self) -> list[Source]:
         return [source for source in self.task.sources if source.end_offset > self.task.dirty_offset]
@@ -164,20 +174,39 @@ class _Compactor:
     def _learn_keys(self) -> None:
         task = self.task
         room = keys_within(task.map_bytes_max)
+        fates_max = task.map_bytes_max // _FATES_SHARE
         self.map = make_map(self._keys_bound(room))
-        put = self.map.put
         for fields, data, at in self._dirty_batches():
             if fields[5] & TRANSACTIONAL_BIT and not fields[5] & CONTROL_BIT:
                 return
-            if self.end_offset > task.dirty_offset and len(self.map) + fields[12] > room:
+            is_full = len(self.map) + fields[12] > room or len(self.fates) + fields[12] > fates_max
+            if is_full and self.end_offset > task.dirty_offset:
                 return
-            base_offset = fields[0]
-            for spot in self._open(fields, data, at)[1]:
-                if spot[5] is not None:
-                    put(spot[5], base_offset + spot[4])
-            self.end_offset = base_offset + fields[6] + 1
+            if not fields[5] & CONTROL_BIT:
+                payload, spots = self._open(fields, data, at)
+                if payload is None:
+                    self.unreadable.add(fields[0])
+                else:
+                    self._learn(spots)
+            self.end_offset = fields[0] + fields[6] + 1
         if task.sources:
             self.end_offset = max(self.end_offset, task.sources[-1].end_offset)
+
+    def _learn(self, spots: list[Spot]) -> None:
+        put, fates = self.map.put, self.fates
+        number = len(fates)
+        fates += bytes(len(spots))
+        for spot in spots:
+            key = spot[5]
+            if key is None:
+                fates[number] = _GOES
+            else:
+                before = put(key, number)
+                if before >= 0:
+                    fates[before] = _GOES
+                if not spot[6]:
+                    fates[number] = _TOMBSTONE
+            number += 1
 
     def _keys_bound(self, room: int) -> int:
         """No more keys than records; the first batch gets its room in any case."""
@@ -224,25 +253,27 @@ class _Compactor:
         if fields[0] + fields[6] >= self.end_offset or attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
             self.result.records_kept += fields[12]
             return whole, False
-        payload, spots = self._open(fields, data, at)
+        horizon_known = bool(attributes & DELETE_HORIZON_BIT)
+        tombstones_stay = not horizon_known or self.task.now_ms < fields[7]
+        if fields[0] + fields[6] < self.task.dirty_offset:
+            payload, spots = self._open(fields, data, at)
+            fates = self._fates_of_old(spots)
+        elif fields[0] in self.unreadable:
+            payload = None
+        else:
+            fates = self.fates[self.next_fate : self.next_fate + fields[12]]
+            self.next_fate += fields[12]
+            if not any(fates):
+                self.result.records_kept += fields[12]
+                return whole, False
+            payload, spots = self._open(fields, data, at)
         if payload is None:
             self.result.records_kept += fields[12]
             return whole, False
-        newest = self.map.get
-        base_offset = fields[0]
-        horizon_known = bool(attributes & DELETE_HORIZON_BIT)
-        tombstones_stay = not horizon_known or self.task.now_ms < fields[7]
-        kept: list[Spot] = []
-        tombstone = False
-        for spot in spots:
-            key = spot[5]
-            if key is None or newest(key) > base_offset + spot[4]:
-                continue
-            if not spot[6]:
-                if not tombstones_stay:
-                    continue
-                tombstone = True
-            kept.append(spot)
+        tombstone = tombstones_stay and _TOMBSTONE in fates
+        kept = [
+            spot for spot, fate in zip(spots, fates, strict=True) if fate == _STAYS or (fate != _GOES and tombstone)
+        ]
         self.result.records_kept += len(kept)
         self.result.records_dropped += len(spots) - len(kept)
         if not kept:
@@ -251,6 +282,18 @@ class _Compactor:
         if horizon is None and len(kept) == len(spots):
             return whole, False
         return _rebuild(BatchHeader._make(fields), payload, kept, horizon), True
+
+    def _fates_of_old(self, spots: list[Spot]) -> bytearray:
+        """Of records below the dirty offset: they were compacted among themselves, and every key known is newer."""
+        known = self.map
+        fates = bytearray(len(spots))
+        for number, spot in enumerate(spots):
+            key = spot[5]
+            if key is None or key in known:
+                fates[number] = _GOES
+            elif not spot[6]:
+                fates[number] = _TOMBSTONE
+        return fates
 
     # Reading.
 

@@ -40,7 +40,11 @@ _STATIC = (
         "fetch.max.bytes", _I, str(DEFAULT_LIMITS.fetch_bytes_max), "The largest fetch response.", at_least(1024)
     ),
     ConfigKey("group.consumer.heartbeat.interval.ms", _I, "5000", "How often members of the new protocol report."),
+    ConfigKey("group.consumer.max.heartbeat.interval.ms", _I, "15000", "The longest such interval of a single group."),
+    ConfigKey("group.consumer.max.session.timeout.ms", _I, "60000", "The longest session timeout of a single group."),
     ConfigKey("group.consumer.max.size", _I, "2147483647", "Members of one group of the new protocol."),
+    ConfigKey("group.consumer.min.heartbeat.interval.ms", _I, "5000", "The shortest interval of a single group."),
+    ConfigKey("group.consumer.min.session.timeout.ms", _I, "45000", "The shortest session timeout of a single group."),
     ConfigKey("group.consumer.session.timeout.ms", _I, "45000", "Silence after which such a member is out."),
     ConfigKey("group.initial.rebalance.delay.ms", _I, "3000", "How long an empty group waits for more members."),
     ConfigKey("group.max.session.timeout.ms", _I, "1800000", "The longest session a member may ask for."),
@@ -154,7 +158,8 @@ def describe_cluster_default(cluster: Mapping[str, str], names: Collection[str] 
 def _fixed(name: str, defaults: Defaults) -> ConfigEntry:
     key = STATIC_KEYS[name]
     synonyms = [Synonym(name, key.default, ConfigSource.DEFAULT)]
-    if name in defaults.static:
+    if defaults.static.get(name, key.default) != key.default:
+        # The node tells all its settings, also those that nobody set.
         synonyms.insert(0, Synonym(name, defaults.static[name], ConfigSource.STATIC_BROKER))
     return ConfigEntry(
         name, synonyms[0].value, synonyms[0].source, key.type, key.doc, read_only=True, synonyms=synonyms

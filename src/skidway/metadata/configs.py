@@ -1,7 +1,7 @@
-"""Decisions about configuration: of topics, of one broker, of all brokers (the broker resource without a name).
+"""Decisions about configuration: of topics, groups, one broker, all brokers (the broker resource without a name).
 
-A resource is changed as a whole or not at all. What is stored was accepted by `topic_configs` or `broker_configs`,
-so whoever resolves it later need not check again.
+A resource is changed as a whole or not at all. What is stored was accepted by `topic_configs`, `broker_configs` or
+`group_configs`, so whoever resolves it later need not check again.
 """
 
 import re
@@ -14,10 +14,11 @@ from skidway.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
     InvalidRequest,
+    PolicyViolation,
     ProtocolError,
     UnknownTopicOrPartition,
 )
-from skidway.metadata import broker_configs, topic_configs
+from skidway.metadata import broker_configs, group_configs, topic_configs
 from skidway.metadata.config_keys import ConfigType, ResourceType, split_list
 from skidway.metadata.image import Image
 from skidway.metadata.operations import (
@@ -37,9 +38,11 @@ from skidway.wire.schema.metadata_records import ConfigRecord
 _NOT_KEPT = {
     ResourceType.BROKER_LOGGER: "Log levels cannot be changed at run time.",
     ResourceType.CLIENT_METRICS: "Client metrics subscriptions are not available.",
-    ResourceType.GROUP: "Groups have no configuration yet.",
 }
 
+
+RESOURCES_MAX = 100_000
+"""With settings of their own, of all types. Groups need not exist to have some, so nothing else bounds them."""
 
 # The one spelling of a number: "01" is not another broker than "1".
 _BROKER_ID = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -57,15 +60,19 @@ class Resource:
     validate: Callable[[Mapping[str, str]], None]
 
 
-def decide_alter(image: Image, operation: AlterConfigs) -> Decision[Message, list[ConfigsAltered]]:
+def decide_alter(
+    image: Image, static: Mapping[str, str], operation: AlterConfigs
+) -> Decision[Message, list[ConfigsAltered]]:
     def altered(resource: Resource, asked: ConfigReplacement) -> dict[str, str]:
         _refuse_nulls([name for name, value in asked.configs if value is None])
         return {name: value for name, value in asked.configs if value is not None}
 
-    return _decide(image, operation.resources, operation.validate_only, lambda asked: asked.configs, altered)
+    return _decide(image, static, operation.resources, operation.validate_only, lambda asked: asked.configs, altered)
 
 
-def decide_incremental(image: Image, operation: IncrementalAlterConfigs) -> Decision[Message, list[ConfigsAltered]]:
+def decide_incremental(
+    image: Image, static: Mapping[str, str], operation: IncrementalAlterConfigs
+) -> Decision[Message, list[ConfigsAltered]]:
     def altered(resource: Resource, asked: ConfigChange) -> dict[str, str]:
         _refuse_nulls([name for name, kind, value in asked.changes if value is None and kind != AlterOp.DELETE])
         settings = dict(resource.present)
@@ -73,7 +80,7 @@ def decide_incremental(image: Image, operation: IncrementalAlterConfigs) -> Deci
             _change(settings, resource, name, kind, value or "")
         return settings
 
-    return _decide(image, operation.resources, operation.validate_only, lambda asked: asked.changes, altered)
+    return _decide(image, static, operation.resources, operation.validate_only, lambda asked: asked.changes, altered)
 
 
 def _refuse_nulls(names: list[str]) -> None:
@@ -83,6 +90,7 @@ def _refuse_nulls(names: list[str]) -> None:
 
 def _decide(
     image: Image,
+    static: Mapping[str, str],
     resources: Sequence[Asked],
     validate_only: bool,
     named: Callable[[Asked], Sequence[tuple[object, ...]]],
@@ -98,7 +106,7 @@ def _decide(
                 raise InvalidRequest("Each resource must appear at most once.")
             if len({entry[0] for entry in named(asked)}) != len(named(asked)):
                 raise InvalidRequest("Error due to duplicate config keys")
-            resource = _open(image, asked.resource_type, asked.resource_name)
+            resource = _open(image, static, asked.resource_type, asked.resource_name)
             settings = altered(resource, asked)
             resource.validate(settings)
             _refuse_absent(image, resource)
@@ -109,7 +117,7 @@ def _decide(
     return Decision([] if validate_only else records, results)
 
 
-def _open(image: Image, resource_type: int, name: str) -> Resource:
+def _open(image: Image, static: Mapping[str, str], resource_type: int, name: str) -> Resource:
     present = image.config(resource_type, name)
     if resource_type == ResourceType.TOPIC:
         if not name:
@@ -120,6 +128,12 @@ def _open(image: Image, resource_type: int, name: str) -> Resource:
         if name and not _BROKER_ID.fullmatch(name):
             raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
         return Resource(resource_type, name, present, broker_configs.validate_dynamic)
+    if resource_type == ResourceType.GROUP:
+        if not name:
+            raise InvalidRequest("Default group resources are not allowed.")
+        if not present and len(image.configs) >= RESOURCES_MAX:
+            raise PolicyViolation(f"There are {RESOURCES_MAX} resources with settings of their own already.")
+        return Resource(resource_type, name, present, lambda settings: group_configs.validate(settings, static))
     if resource_type in _NOT_KEPT:
         raise InvalidRequest(_NOT_KEPT[ResourceType(resource_type)])
     raise InvalidRequest(f"Unknown resource type {resource_type}")

@@ -71,9 +71,9 @@ class Controller:
             case CreatePartitions():
                 return topics.decide_more_partitions(self._draft(), operation)
             case AlterConfigs():
-                return configs.decide_alter(self.image, operation)
+                return configs.decide_alter(self.image, self._settings.static, operation)
             case IncrementalAlterConfigs():
-                return configs.decide_incremental(self.image, operation)
+                return configs.decide_incremental(self.image, self._settings.static, operation)
             case AllocateProducerIds():
                 return self._allocate_producer_ids(operation)
             case RegisterBroker():

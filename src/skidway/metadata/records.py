@@ -1,17 +1,15 @@
 """Metadata records <-> bytes, as KRaft writes its log.
 
-A record's value is: frame version 1, record type, record version (three unsigned varints), then the body. One
-decision is one batch: after a crash it is there as a whole or not at all. Control batches belong to the quorum and
-are passed over. What cannot be read raises StorageError: metadata is never skipped or guessed.
+A record's value is: frame version 1, record type, record version (three unsigned varints), then the body. What cannot
+be read raises StorageError: metadata is never skipped or guessed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 
 from skidway.errors import ProtocolError, StorageError
-from skidway.limits import DEFAULT_LIMITS
 from skidway.ports import Buffer, FileSlice
-from skidway.records.batch import crc_matches, iter_headers
-from skidway.records.record import Record, build_batch, read_records
+from skidway.records.record import Record
+from skidway.runtime.log_store import Format
 from skidway.wire.compile import Codec
 from skidway.wire.message import Message
 from skidway.wire.primitives import encode_uvarint, read_uvarint
@@ -63,29 +61,12 @@ def decode(value: Buffer) -> Message:
     return record
 
 
-def to_batch(records: Sequence[Message], timestamp_ms: int) -> bytearray:
-    return build_batch([Record(0, timestamp_ms, None, encode(record)) for record in records])
+def _decode_record(record: Record) -> Message:
+    if record.value is None:
+        raise StorageError(f"metadata record at offset {record.offset} without a value")
+    return decode(record.value)
 
 
-def from_batches(buffer: Buffer) -> Iterator[Message]:
-    """The records of whole batches."""
-    view = memoryview(buffer)
-    try:
-        for position, header in iter_headers(buffer):
-            if header.is_control:
-                continue
-            batch = view[position : position + header.size]
-            if not crc_matches(batch):
-                raise StorageError(f"metadata batch at offset {header.base_offset} fails its checksum")
-            yield from _values(read_records(batch, decompressed_bytes_max=DEFAULT_LIMITS.decompressed_bytes_max))
-    except StorageError:
-        raise
-    except ProtocolError as error:
-        raise StorageError(f"unreadable metadata batch: {error}") from error
-
-
-def _values(records: Iterable[Record]) -> Iterator[Message]:
-    for record in records:
-        if record.value is None:
-            raise StorageError(f"metadata record at offset {record.offset} without a value")
-        yield decode(record.value)
+FORMAT: Format[Message] = Format("metadata", lambda record: (None, encode(record)), _decode_record)
+to_batch = FORMAT.to_batch
+from_batches = FORMAT.from_batches

@@ -43,6 +43,9 @@ def walk(data: bytes, position: int, end: int, count: int, last_delta: int) -> l
             byte = data[position]
             if byte < 0x80:
                 offset_delta, position = (byte >> 1) ^ -(byte & 1), position + 1
+            elif (high := data[position + 1]) < 0x80:
+                byte = (byte & 0x7F) | (high << 7)
+                offset_delta, position = (byte >> 1) ^ -(byte & 1), position + 2
             else:
                 offset_delta, position = _varint(data, position)
             if not before < offset_delta <= last_delta:
@@ -55,12 +58,12 @@ def walk(data: bytes, position: int, end: int, count: int, last_delta: int) -> l
                 length, position = _varint(data, position)
             key = None
             if length >= 0:
-                key = data[position : position + length]
-                position += length
+                key, position = data[position : position + length], position + length
             if position >= stop:
                 raise InvalidRecord(f"a key of {length} bytes reaches past its record")
             byte = data[position]
-            has_value = byte != 1 if byte < 0x80 else _varint(data, position)[0] != -1
+            # -1 is written as 1, or begins with 0x81.
+            has_value = byte != 1 and (byte != 0x81 or _varint(data, position)[0] != -1)
             note((start, stop, numbered, timestamp_delta, offset_delta, key, has_value))
             position = stop
     except IndexError:

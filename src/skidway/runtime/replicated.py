@@ -150,6 +150,9 @@ class Replicated(Generic[AnyMachine, Record]):
                 self._machine.apply(record)
         for note in decision.notes:
             self._note(note)
+        if decision.reply is PARKED and not decision.records and not decision.answers:
+            self._held[id(operation)] = (operation, respond)
+            return
         replies = self._replies(operation, decision, respond)
         self._parked.append(_Parked(self._end_offset, decision.records, replies))
         self.on_committed(self._store.committed_offset)

@@ -94,7 +94,11 @@ GROUP_NAMES = (
     "offset_metadata_bytes_max",
     "offsets_partitions",
     "consumer_session_timeout_ms",
+    "consumer_session_timeout_ms_min",
+    "consumer_session_timeout_ms_max",
     "consumer_heartbeat_interval_ms",
+    "consumer_heartbeat_interval_ms_min",
+    "consumer_heartbeat_interval_ms_max",
     "consumer_size_max",
 )
 POSITIVE = (
@@ -232,14 +236,26 @@ def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
         else:
             top[name] = _convert(name, value, _FIELD_TYPES[name], origins[name])
     settings = Settings(
-        **top, topic_defaults=topic_defaults, limits=_build_limits(limits, origins), groups=_build_groups(groups)
+        **top,
+        topic_defaults=topic_defaults,
+        limits=_build_limits(limits, origins),
+        groups=_build_groups(groups, origins),
     )
     _check(settings, origins)
     return settings
 
 
-def _build_groups(values: dict[str, int]) -> GroupSettings:
+def _build_groups(values: dict[str, int], origins: dict[str, str]) -> GroupSettings:
     changes: dict[str, Any] = dict(values)
+    for name in ("consumer_session_timeout_ms", "consumer_heartbeat_interval_ms"):
+        value = values.get(name, getattr(DEFAULT_GROUPS, name))
+        # A bound that was not set follows the value it must not exclude.
+        low = changes.setdefault(f"{name}_min", min(value, getattr(DEFAULT_GROUPS, f"{name}_min")))
+        high = changes.setdefault(f"{name}_max", max(value, getattr(DEFAULT_GROUPS, f"{name}_max")))
+        if not low <= value <= high:
+            named = [each for each in (f"{name}_min", f"{name}_max", name) if each in values]
+            where = "; ".join(sorted({origins[f"groups.{each}"] for each in named}))
+            raise ConfigError(f"groups.{name} is {value}, but must lie from {low} to {high} (set in {where})")
     return replace(DEFAULT_GROUPS, **changes)
 
 

@@ -99,12 +99,13 @@ class ConfluentSharing(Sharing):
 
 class KafkaPythonSharing(Sharing):
     def __init__(self, options: Options) -> None:
-        from kafka.errors import KafkaError
+        from kafka.errors import KafkaConnectionError, KafkaError
         from kafka.structs import OffsetAndMetadata
 
         import kafka
 
         self.kafka, self.error, self.offset = kafka, KafkaError, OffsetAndMetadata
+        self.broker_is_away = KafkaConnectionError
         self.consumer = kafka.KafkaConsumer(
             bootstrap_servers=options.bootstrap,
             group_id=options.group,
@@ -123,7 +124,10 @@ class KafkaPythonSharing(Sharing):
     def poll(self) -> list[tuple[Place, int, bytes]]:
         # Longer than a rebalance takes: a poll that ends between a join and its sync now and then loses the answer
         # to the sync, and with it the member (3.0.12: its last request is answered, and it never sends another).
-        polled = self.consumer.poll(timeout_ms=800)
+        try:
+            polled = self.consumer.poll(timeout_ms=800)
+        except self.broker_is_away:
+            return []  # it leaves trying again to whoever polls
         return [((r.topic, r.partition), r.offset, r.value) for records in polled.values() for r in records]
 
     def assignment(self) -> set[Place]:
@@ -164,7 +168,11 @@ class AiokafkaSharing(Sharing):
             fetch_max_wait_ms=100,
         )
         self.consumer.subscribe(topics=list(options.topics) or (), pattern=options.pattern)
-        await self.consumer.start()
+        try:
+            await self.consumer.start()
+        except self.error:
+            await self.consumer.stop()
+            raise
 
     def poll(self) -> list[tuple[Place, int, bytes]]:
         polled = self.runner.run(self.consumer.getmany(timeout_ms=int(POLL_S * 1000)))

@@ -151,7 +151,15 @@ class World:
 
 
 def durable(group: ConsumerGroup) -> Any:
-    return group.epoch, group.target_epoch, group.members, group.instances, group.target, group.topics
+    return (
+        group.epoch,
+        group.target_epoch,
+        group.members,
+        group.instances,
+        group.target,
+        group.metadata_hash,
+        group.patterns,
+    )
 
 
 class Client:

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 from consumer_stories import Cluster, World, named, numbered, read, written
+from weighing import check_weights
 
 from skidway.errors import ErrorCode, MemberIdRequired, NotCoordinator, ProtocolError
-from skidway.groups.consumer_group import ConsumerGroup
+from skidway.groups.consumer_group import ConsumerGroup, TopicSizes
 from skidway.groups.consumer_operations import ConsumerHeartbeat, ConsumerHeartbeatReply
 from skidway.groups.members import ClassicGroup, State
+from skidway.groups.metadata_hash import metadata_hash
 from skidway.groups.operations import (
     Heartbeat,
     JoinGroup,
@@ -113,6 +115,7 @@ class History(World):
     def __init__(self, seed: int) -> None:
         self.committed = self.checks = 0
         self.epochs: dict[str, int] = {}
+        self.topics_by_hash: dict[int, TopicSizes] = {}
         self.awake: tuple[type[Modern | Classic], ...] = (Modern, Classic)
         """Whoever is not, leaves: so the group changes its protocol."""
         settings = GroupSettings(
@@ -270,6 +273,7 @@ class History(World):
 
     def check(self) -> None:
         self.checks += 1
+        check_weights(self.host.machine)
         if self.checks % 10 == 0:
             self.check_rebuilt()
         group = self.host.machine.groups.get("g")
@@ -296,6 +300,7 @@ class History(World):
         members = group.members
         held = [partition for member in members.values() for partition in member.held]
         assert len(held) == len(set(held))
+        assert dict(group.holders) == dict.fromkeys(held, 1)
         self.check_hands(client for client in self.clients if client.member_id in members)
         self.check_target(group)
         for member in members.values():
@@ -319,10 +324,13 @@ class History(World):
         targets = [partition for target in group.target.values() for partition in target]
         assert len(targets) == len(set(targets))
         if group.target_epoch == group.epoch and group.members:
-            names = {topic_id: name for name, (topic_id, _) in group.topics.items()}
-            assert set(targets) == {
-                (topic_id, number) for topic_id, size in group.topics.values() for number in range(size)
-            }
+            if group.topics_epoch is not None:
+                assert metadata_hash(group.topics) == group.metadata_hash
+                self.topics_by_hash[group.metadata_hash] = group.topics
+            # A loaded group knows its topics by their hash alone until a member is heard of.
+            topics = self.topics_by_hash[group.metadata_hash]
+            names = {topic_id: name for name, (topic_id, _) in topics.items()}
+            assert set(targets) == {(topic_id, number) for topic_id, size in topics.values() for number in range(size)}
             for member_id, target in group.target.items():
                 member = group.members[member_id]
                 for topic_id, _ in target:

@@ -22,6 +22,7 @@ from skidway.errors import (
     UnsupportedVersion,
 )
 from skidway.groups.consumer_operations import ConsumerDescribe, ConsumerHeartbeat
+from skidway.groups.metadata_hash import metadata_hash
 from skidway.groups.operations import (
     CommitOffsets,
     DeleteGroup,
@@ -30,7 +31,15 @@ from skidway.groups.operations import (
     ListGroups,
     OffsetToCommit,
 )
+from skidway.groups.records import GroupRecord
 from skidway.groups.settings import GroupSettings
+from skidway.wire.schema.group_records import (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    TopicMetadata,
+)
 
 
 @pytest.fixture
@@ -343,17 +352,17 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing(world: World) -> None:
 
 def test_what_is_written(world: World) -> None:
     anna, bert = Client(world, "anna", "t"), Client(world, "bert", "t")
+    of_t = metadata_hash({"t": (topic_id("t"), 4)})
     assert written_by(world, anna.beat) == [
         "MemberMetadata anna: ['t'] 60000",
-        "PartitionMetadata: t 4",
-        "Metadata: 1",
+        f"Metadata: 1 of {of_t}",
         "TargetAssignmentMember anna: 0 1 2 3",
         "TargetAssignmentMetadata: 1",
         "CurrentMemberAssignment anna: epoch 1 after 0, state 0, 0 1 2 3 /",
     ]
     assert written_by(world, bert.beat) == [
         "MemberMetadata bert: ['t'] 60000",
-        "Metadata: 2",
+        f"Metadata: 2 of {of_t}",
         "TargetAssignmentMember anna: 0 1",
         "TargetAssignmentMember bert: 2 3",
         "TargetAssignmentMetadata: 2",
@@ -363,17 +372,60 @@ def test_what_is_written(world: World) -> None:
     assert written_by(world, anna.acknowledge) == ["CurrentMemberAssignment anna: epoch 2 after 1, state 0, 0 1 /"]
     assert written_by(world, bert.beat) == ["CurrentMemberAssignment bert: epoch 2 after 2, state 0, 2 3 /"]
     gone = ["CurrentMemberAssignment", "TargetAssignmentMember", "MemberMetadata"]
-    assert written_by(world, anna.leave) == [*(f"{kind} anna gone" for kind in gone), "Metadata: 3"]
-    assert written_by(world, bert.leave) == [
-        *(f"{kind} bert gone" for kind in gone),
-        "PartitionMetadata:",
-        "Metadata: 4",
-    ]
+    assert written_by(world, anna.leave) == [*(f"{kind} anna gone" for kind in gone), f"Metadata: 3 of {of_t}"]
+    assert written_by(world, bert.leave) == [*(f"{kind} bert gone" for kind in gone), "Metadata: 4 of 0"]
     assert written_by(world, lambda: world.ask(DeleteGroup("g"))) == [
         "TargetAssignmentMetadata gone",
-        "PartitionMetadata gone",
         "Metadata gone",
     ]
+
+
+def test_what_is_written_of_regular_expressions(world: World) -> None:
+    """What one takes, when it is new or takes something else; nothing of it, when no member has it any more."""
+    world.cluster.grow("t-2", 1)
+    anna, bert = Client(world, "anna", regex="t.*"), Client(world, "bert", regex="t.*")
+
+    def patterns(act: Callable[[], Any]) -> list[str]:
+        return [line for line in written_by(world, act) if line.startswith("Regular")]
+
+    assert patterns(anna.beat) == ["RegularExpression t.*: t t-2"]
+    assert patterns(bert.beat) == []
+    world.cluster.grow("t-3", 1)
+    assert patterns(anna.beat) == ["RegularExpression t.*: t t-2 t-3"]
+    assert patterns(bert.beat) == []
+    assert patterns(lambda: bert.beat(regex="t-[0-9]")) == ["RegularExpression t-[0-9]: t-2 t-3"]
+    assert patterns(lambda: bert.beat(regex="", topics=["t"])) == ["RegularExpression t-[0-9] gone"]
+    assert patterns(bert.leave) == []
+    assert patterns(anna.leave) == ["RegularExpression t.* gone"]
+
+
+def test_a_loaded_group_stays_in_its_epoch_unless_its_topics_changed(world: World) -> None:
+    anna, bert = settled(world)
+    epoch = world.group().epoch
+    world.reload()
+    anna.beat()
+    bert.beat()
+    assert world.group().epoch == epoch
+    world.reload()
+    world.cluster.grow("t", 6)
+    anna.beat()
+    assert world.group().epoch == epoch + 1
+    world.cluster.grow("other", 6)
+    anna.beat()
+    assert world.group().epoch == epoch + 1, "none of its business"
+
+
+def test_a_group_of_an_older_broker_is_assigned_anew_once(world: World) -> None:
+    """Before 4.1 there was no hash, but a record of the topics, which is taken away."""
+    topics = ConsumerGroupPartitionMetadataValue([TopicMetadata(topic_id("t"), "t", 4)])
+    old = [
+        GroupRecord(ConsumerGroupMetadataKey("g"), ConsumerGroupMetadataValue(7)),
+        GroupRecord(ConsumerGroupPartitionMetadataKey("g"), topics),
+    ]
+    world.append(old, 0)
+    world.reload()
+    written = written_by(world, Client(world, "anna", "t").beat)
+    assert written[1:3] == ["PartitionMetadata gone", f"Metadata: 8 of {metadata_hash({'t': (topic_id('t'), 4)})}"]
 
 
 def written_by(world: World, act: Callable[[], Any]) -> list[str]:
@@ -384,7 +436,8 @@ def written_by(world: World, act: Callable[[], Any]) -> list[str]:
 
 def shown(key: Any, value: Any) -> str:
     kind = type(key).__name__.removeprefix("ConsumerGroup").removesuffix("Key")
-    name = f"{kind} {key.member_id}" if hasattr(key, "member_id") else kind
+    whose = getattr(key, "member_id", getattr(key, "regular_expression", None))
+    name = kind if whose is None else f"{kind} {whose}"
     if value is None:
         return f"{name} gone"
 
@@ -394,10 +447,10 @@ def shown(key: Any, value: Any) -> str:
     match kind:
         case "MemberMetadata":
             said = f"{value.subscribed_topic_names} {value.rebalance_timeout_ms}"
-        case "PartitionMetadata":
-            said = " ".join(f"{topic.topic_name} {topic.num_partitions}" for topic in value.topics)
+        case "RegularExpression":
+            said = " ".join(value.topics)
         case "Metadata":
-            said = f"{value.epoch}"
+            said = f"{value.epoch} of {value.metadata_hash}"
         case "TargetAssignmentMetadata":
             said = f"{value.assignment_epoch}"
         case "TargetAssignmentMember":

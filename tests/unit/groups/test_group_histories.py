@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from weighing import check_weights
 
 from skidway.errors import ErrorCode, MemberIdRequired, NotCoordinator, ProtocolError
 from skidway.groups.coordinator import GroupCoordinator
@@ -306,6 +307,8 @@ class History:
         rebuilt = self.new_machine()
         for record in self.read_all():
             rebuilt.apply(record)
+        check_weights(rebuilt)
+        check_weights(self.host.machine)
         assert rebuilt.offsets == self.host.machine.offsets
         for group in self.groups():
             self.check_group(group)
@@ -319,7 +322,8 @@ class History:
 
     def check_group(self, group: ClassicGroup) -> None:
         members = set(group.members)
-        assert set(group.joins) | set(group.syncs) | group.newcomers | group.unsynced | set(group.sessions) <= members
+        for known in (group.joins, group.syncs, group.newcomers, group.unsynced, group.sessions):
+            assert set(known) <= members
         assert set(group.instances.values()) == {each.member_id for each in group.members.values() if each.instance_id}
         assert not members & set(group.invited)
         assert group.leader in members or not members

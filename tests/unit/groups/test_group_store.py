@@ -8,11 +8,11 @@ import pytest
 from skidway.errors import ErrorCode
 from skidway.groups.coordinator import EXPIRED_RECORDS_PER_TICK_MAX, GroupCoordinator
 from skidway.groups.operations import CommitOffsets, FetchOffsets, ListGroups, OffsetToCommit, Tick
-from skidway.groups.records import GroupRecord
+from skidway.groups.records import FORMAT, GroupRecord
 from skidway.groups.settings import GroupSettings
-from skidway.groups.store import GroupStore
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
+from skidway.runtime.log_store import LogStore
 from skidway.runtime.replicated import Operation, Replicated
 from skidway.sim.disk import SimDisk
 
@@ -43,7 +43,8 @@ class Broker:
         disk.make_directory(DIRECTORY)
         settings = LogSettings(segment_bytes=100_000)
         self.log = Log.open(disk, DIRECTORY, settings, clean=clean, recovery_point=0, start_offset=None, now_ms=WALL_MS)
-        self.host: Replicated[GroupCoordinator, GroupRecord] = Replicated(self.machine, GroupStore(self.log, self))
+        store = LogStore(self.log, self, FORMAT, compacted=True)
+        self.host: Replicated[GroupCoordinator, GroupRecord] = Replicated(self.machine, store)
         self.ask(Tick())
 
     def machine(self) -> GroupCoordinator:

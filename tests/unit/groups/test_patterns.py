@@ -6,7 +6,7 @@ import re
 import pytest
 
 from skidway.errors import InvalidRegularExpression
-from skidway.groups.patterns import PATTERN_LENGTH_MAX, Pattern, Patterns
+from skidway.groups.patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX, Pattern, Patterns
 
 
 @pytest.mark.parametrize(
@@ -117,3 +117,27 @@ def test_names_are_looked_through_once_while_they_stay_the_same() -> None:
     assert patterns.taken("a.*", ["ac"], 2) == {"ac"}
     assert patterns.taken("(", ["a"], 1) == frozenset()
     assert not patterns.matches("(", "(")
+
+
+def test_a_new_topic_does_not_cost_as_much_as_all_topics() -> None:
+    patterns = Patterns()
+    names = [f"orders-{number}" for number in range(2_000)]
+    assert len(patterns.taken("orders-.*", names, 1)) == 2_000
+    pattern = patterns._kept["orders-.*"].pattern
+    assert pattern is not None
+    work = pattern.work
+    assert len(patterns.taken("orders-.*", [*names[1:], "orders-x", "x"], 2)) == 2_000
+    assert pattern.work - work < 100
+    assert patterns.matches("orders-.*", "orders-x")
+    assert patterns.matches("orders-.*", "orders-y")
+    assert not patterns.matches("orders-.*", "x")
+
+
+def test_patterns_without_end_are_forgotten_again() -> None:
+    patterns = Patterns()
+    names = [f"t{number}" for number in range(50)]
+    for number in range(PATTERNS_MAX + 500):
+        patterns.check(f"t{number}|.*", names)
+    assert len(patterns._kept) <= PATTERNS_MAX
+    assert patterns._weight == sum(kept.weight for kept in patterns._kept.values())
+    assert patterns.taken("t0|.*", names, 1) == set(names)

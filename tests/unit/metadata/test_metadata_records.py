@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from skidway.errors import StorageError
-from skidway.metadata.log_store import LogStore
-from skidway.metadata.records import decode, encode, from_batches, to_batch
+from skidway.metadata.records import FORMAT, decode, encode, from_batches, to_batch
 from skidway.ports import FileSlice
 from skidway.records.batch import BatchHeader, iter_headers, stamp
 from skidway.records.record import Record, build_batch
+from skidway.runtime.log_store import LogStore
 from skidway.wire.message import Message
 from skidway.wire.schema.metadata_records import (
     ConfigRecord,
@@ -126,18 +126,18 @@ class MemoryLog:
 
 def test_the_store_reads_back_what_it_wrote() -> None:
     log = MemoryLog()
-    store = LogStore(log, Wall())
+    store = LogStore(log, Wall(), FORMAT)
     decisions: Sequence[list[Message]] = [[TopicRecord("a", ID), NoOpRecord()], [TopicRecord("b", bytes(16))]]
     assert [store.append(records, now_ms=5) for records in decisions] == [2, 3]
-    assert list(LogStore(log, Wall()).read_all()) == [*decisions[0], *decisions[1]]
+    assert list(LogStore(log, Wall(), FORMAT).read_all()) == [*decisions[0], *decisions[1]]
     assert (store.end_offset, store.committed_offset) == (3, 0)
 
 
 def test_a_log_with_a_hole_is_not_half_loaded() -> None:
     log = MemoryLog()
-    store = LogStore(log, Wall())
+    store = LogStore(log, Wall(), FORMAT)
     store.append([NoOpRecord()], 0)
     store.append([NoOpRecord()], 0)
     del log.batches[1]
-    with pytest.raises(StorageError, match="before its end offset"):
+    with pytest.raises(StorageError, match="ends at 1, not at 2"):
         list(store.read_all())

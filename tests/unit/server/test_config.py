@@ -139,3 +139,11 @@ def test_a_wrong_topic_default_is_told_with_its_place() -> None:
         load_settings(assignments={"topic_defaults.retentio.ms": "5"})
     with pytest.raises(ConfigError, match=r"topic_defaults\.flush in .*must be one of sync, os"):
         load_settings(environment={"SKIDWAY_TOPIC_DEFAULTS__FLUSH": "never"})
+
+
+def test_bounds_of_group_settings_follow_what_they_must_not_exclude() -> None:
+    groups = load_settings(assignments={"groups.consumer_session_timeout_ms": "3000"}).groups
+    assert (groups.consumer_session_timeout_ms_min, groups.consumer_session_timeout_ms_max) == (3_000, 60_000)
+    wrong = {"groups.consumer_session_timeout_ms": "3000", "groups.consumer_session_timeout_ms_min": "5000"}
+    with pytest.raises(ConfigError, match=r"consumer_session_timeout_ms is 3000, but must lie from 5000 to 60000"):
+        load_settings(assignments=wrong)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.broker.authorized import GROUP_OPERATIONS, NOT_ASKED
+from skidway.broker.many_groups import ReplyRoom, ask_each
 from skidway.errors import ProtocolError
 from skidway.groups.consumer_operations import ConsumerDescribe, DescribedConsumer, DescribedConsumerGroup
 from skidway.wire.schema.consumer_group_describe import (
@@ -21,35 +22,43 @@ if TYPE_CHECKING:
     from skidway.broker.node import Node
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+PARTITIONS_PER_ELEMENT = 8
+"""A partition is a number and no more."""
 
 
-def handle(node: Node, call: Call, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse | None:
+def handle(node: Node, call: Call, request: ConsumerGroupDescribeRequest) -> None:
     names = list(dict.fromkeys(request.group_ids))
     response = ConsumerGroupDescribeResponse(groups=[DescribedGroup(group_id=name) for name in names])
-    missing = len(names)
-    if not missing:
-        return response
     allowed = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
 
+    room = ReplyRoom(node)
+
     def take(entry: DescribedGroup, reply: DescribedConsumerGroup | ProtocolError) -> None:
-        nonlocal missing
+        if not isinstance(reply, ProtocolError):
+            reply = room.take(sum(map(_elements, reply.members)), _characters(reply)) or reply
         entry.authorized_operations = allowed
         if isinstance(reply, ProtocolError):
             entry.error_code, entry.error_message = reply.code, reply.message
         else:
             _fill(entry, reply)
-        missing -= 1
-        if missing == 0:
-            call.reply(response)
 
-    for entry in response.groups:
-        node.groups.submit(
-            entry.group_id,
-            ConsumerDescribe(entry.group_id),
-            call.now_ms,
-            lambda reply, entry=entry: take(entry, reply),  # type: ignore[misc]
-        )
-    return None
+    ask_each(
+        node,
+        call,
+        [(entry.group_id, entry) for entry in response.groups],
+        lambda entry: ConsumerDescribe(entry.group_id),
+        take,
+        lambda: call.reply(response),
+    )
+
+
+def _elements(member: DescribedConsumer) -> int:
+    assigned = sum(len(partitions) for _, _, partitions in (*member.assignment, *member.target_assignment))
+    return 1 + len(member.topics) + assigned // PARTITIONS_PER_ELEMENT
+
+
+def _characters(group: DescribedConsumerGroup) -> int:
+    return sum(len(name) for member in group.members for name in (*member.topics, member.regex or ""))
 
 
 def _fill(entry: DescribedGroup, reply: DescribedConsumerGroup) -> None:

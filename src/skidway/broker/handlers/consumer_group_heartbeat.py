@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.errors import ProtocolError
+from skidway.groups.bounds import check_names, check_subscription, client_name
 from skidway.groups.consumer_operations import ConsumerHeartbeat, ConsumerHeartbeatReply
 from skidway.wire.schema.consumer_group_heartbeat import (
     Assignment,
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
     from skidway.broker.node import Node
 
 
-def handle(node: Node, call: Call, request: ConsumerGroupHeartbeatRequest) -> None:
+def handle(node: Node, call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
+    try:
+        check_names(node.limits, request.member_id, request.instance_id, request.rack_id)
+        check_subscription(node.limits, request.subscribed_topic_names or ())
+    except ProtocolError as refusal:
+        return _response(refusal)
     owned = None
     if request.topic_partitions is not None:
         owned = [(topic.topic_id, topic.partitions) for topic in request.topic_partitions]
@@ -29,7 +35,7 @@ def handle(node: Node, call: Call, request: ConsumerGroupHeartbeatRequest) -> No
         request.instance_id,
         request.rack_id,
         request.rebalance_timeout_ms,
-        call.client_id or "",
+        client_name(call.client_id),
         call.client_host,
         request.subscribed_topic_names,
         request.subscribed_topic_regex,
@@ -42,6 +48,7 @@ def handle(node: Node, call: Call, request: ConsumerGroupHeartbeatRequest) -> No
         call.reply(_response(reply))
 
     node.groups.submit(request.group_id, operation, call.now_ms, answer)
+    return None
 
 
 def _response(reply: ConsumerHeartbeatReply | ProtocolError) -> ConsumerGroupHeartbeatResponse:

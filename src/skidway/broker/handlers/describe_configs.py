@@ -1,12 +1,12 @@
-"""DescribeConfigs (key 32), v1–v4: the settings of topics and of this broker, where each comes from and what else
-could set it. Of client metrics, groups and loggers there is nothing to describe."""
+"""DescribeConfigs (key 32), v1–v4: the settings of topics, groups and this broker, where each comes from and what else
+could set it. Of client metrics and loggers there is nothing to describe."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from skidway.errors import InvalidRequest, InvalidTopic, ProtocolError, UnknownTopicOrPartition
-from skidway.metadata import broker_configs, topic_configs
+from skidway.metadata import broker_configs, group_configs, topic_configs
 from skidway.metadata.config_keys import ConfigEntry, ResourceType
 from skidway.metadata.topic_names import is_legal
 from skidway.wire.schema.describe_configs import (
@@ -54,6 +54,10 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
         if name != str(node.settings.node_id):
             raise InvalidRequest(f"this is broker {node.settings.node_id}, not {name}")
         return broker_configs.describe_broker(node.hosting.defaults, names)
+    if resource.resource_type == ResourceType.GROUP:
+        if not name:
+            raise InvalidRequest("the name of a group must not be empty")
+        return group_configs.describe(node.image.config(ResourceType.GROUP, name), node.hosting.static, names)
     raise InvalidRequest(f"there is nothing to describe of resource type {resource.resource_type}")
 
 

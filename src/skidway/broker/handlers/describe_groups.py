@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.broker.authorized import GROUP_OPERATIONS, NOT_ASKED
+from skidway.broker.many_groups import ReplyRoom, ask_each
 from skidway.errors import ErrorCode, GroupIdNotFound, ProtocolError
 from skidway.groups import operations
 from skidway.groups.operations import DescribeGroup
@@ -23,30 +24,28 @@ NOT_FOUND_SINCE = 6
 DEAD = "Dead"
 
 
-def handle(node: Node, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse | None:
+def handle(node: Node, call: Call, request: DescribeGroupsRequest) -> None:
     names = list(dict.fromkeys(request.groups))
     response = DescribeGroupsResponse(groups=[DescribedGroup(group_id=name) for name in names])
-    missing = len(names)
-    if not missing:
-        return response
     allowed = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
 
-    def take(entry: DescribedGroup, reply: operations.DescribedGroup | ProtocolError) -> None:
-        nonlocal missing
-        entry.authorized_operations = allowed
-        _fill(call.version, entry, reply)
-        missing -= 1
-        if missing == 0:
-            call.reply(response)
+    room = ReplyRoom(node)
 
-    for entry in response.groups:
-        node.groups.submit(
-            entry.group_id,
-            DescribeGroup(entry.group_id),
-            call.now_ms,
-            lambda reply, entry=entry: take(entry, reply),  # type: ignore[misc]
-        )
-    return None
+    def take(entry: DescribedGroup, reply: operations.DescribedGroup | ProtocolError) -> None:
+        entry.authorized_operations = allowed
+        if not isinstance(reply, ProtocolError):
+            said = sum(len(member.metadata) + len(member.assignment) for member in reply.members)
+            reply = room.take(len(reply.members), said) or reply
+        _fill(call.version, entry, reply)
+
+    ask_each(
+        node,
+        call,
+        [(entry.group_id, entry) for entry in response.groups],
+        lambda entry: DescribeGroup(entry.group_id),
+        take,
+        lambda: call.reply(response),
+    )
 
 
 def _fill(version: int, entry: DescribedGroup, reply: operations.DescribedGroup | ProtocolError) -> None:

@@ -58,7 +58,7 @@ def handle(node: Node, call: Call, request: DescribeTopicPartitionsRequest) -> D
 
 def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-    return DescribeTopicPartitionsResponseTopic(code, name)
+    return DescribeTopicPartitionsResponseTopic(code, name, topic_authorized_operations=TOPIC_OPERATIONS)
 
 
 def _topic(

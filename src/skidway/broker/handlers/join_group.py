@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.errors import MemberIdRequired, ProtocolError
+from skidway.groups.bounds import check_joining, client_name
 from skidway.groups.operations import JoinGroup, JoinReply
+from skidway.ports import Buffer
 from skidway.wire.schema.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
@@ -21,32 +23,41 @@ PROTOCOL_TYPE_SINCE = 7
 SKIP_ASSIGNMENT_SINCE = 9
 
 
-def handle(node: Node, call: Call, request: JoinGroupRequest) -> None:
+def handle(node: Node, call: Call, request: JoinGroupRequest) -> JoinGroupResponse | None:
+    version, member_id = call.version, request.member_id
+    protocols: list[tuple[str, Buffer]] = [(protocol.name, protocol.metadata) for protocol in request.protocols]
+    try:
+        check_joining(node.limits, request.group_instance_id, protocols)
+    except ProtocolError as refusal:
+        return _response(version, member_id, refusal)
     has_timeout = call.version >= REBALANCE_TIMEOUT_SINCE
     operation = JoinGroup(
         request.group_id,
         request.member_id,
         request.group_instance_id,
-        call.client_id or "",
+        client_name(call.client_id),
         call.client_host,
         request.session_timeout_ms,
         request.rebalance_timeout_ms if has_timeout else request.session_timeout_ms,
         request.protocol_type,
         # Copies: the request's bytes are gone when it is answered.
-        [(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols],
+        [(name, bytes(metadata)) for name, metadata in protocols],
         member_id_required=call.version >= MEMBER_ID_REQUIRED_SINCE,
         can_skip_assignment=call.version >= SKIP_ASSIGNMENT_SINCE,
     )
 
     def answer(reply: JoinReply | ProtocolError) -> None:
-        call.reply(_response(call.version, request, reply))
+        # Nothing of the request is kept but this: its frame may be large, and the wait long.
+        call.reply(_response(version, member_id, reply))
 
     node.groups.submit(request.group_id, operation, call.now_ms, answer)
+    return None
 
 
-def _response(version: int, request: JoinGroupRequest, reply: JoinReply | ProtocolError) -> JoinGroupResponse:
+def _response(version: int, member_id: str, reply: JoinReply | ProtocolError) -> JoinGroupResponse:
     if isinstance(reply, ProtocolError):
-        member_id = reply.member_id if isinstance(reply, MemberIdRequired) else request.member_id
+        if isinstance(reply, MemberIdRequired):
+            member_id = reply.member_id
         no_protocol = None if version >= PROTOCOL_TYPE_SINCE else ""
         return JoinGroupResponse(error_code=reply.code, protocol_name=no_protocol, member_id=member_id)
     return JoinGroupResponse(

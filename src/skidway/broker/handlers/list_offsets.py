@@ -72,6 +72,9 @@ def _look_up(node: Node, version: int, topic: str, asked: ListOffsetsPartition) 
         answer.offset, answer.leader_epoch = log.high_watermark, partition.leader.epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset, answer.leader_epoch = log.start_offset, log.epochs.epoch_at(log.start_offset)
+        if log.start_offset == log.end_offset:
+            # No record has an epoch yet; the one that will be there next has the leader's.
+            answer.leader_epoch = partition.leader.epoch
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return answer
     else:

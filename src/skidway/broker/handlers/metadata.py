@@ -86,6 +86,7 @@ def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str
 def _asked_topic(
     node: Node, asked: MetadataRequestTopic, failed: dict[str, ErrorCode], with_operations: bool
 ) -> MetadataResponseTopic:
+    operations = TOPIC_OPERATIONS if with_operations else NOT_ASKED
     if asked.name is None or asked.topic_id != NO_ID:
         by_id = node.image.topics_by_id.get(asked.topic_id)
         if by_id is None:
@@ -95,9 +96,11 @@ def _asked_topic(
     if topic is not None:
         return _topic(node, topic, with_operations)
     if not is_legal(asked.name):
-        return MetadataResponseTopic(ErrorCode.INVALID_TOPIC_EXCEPTION, asked.name)
+        return MetadataResponseTopic(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, asked.name, topic_authorized_operations=operations
+        )
     code = failed.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return MetadataResponseTopic(code, asked.name)
+    return MetadataResponseTopic(code, asked.name, topic_authorized_operations=operations)
 
 
 def _refused(asked: MetadataRequestTopic) -> MetadataResponseTopic:

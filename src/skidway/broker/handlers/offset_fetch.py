@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from skidway.broker.many_groups import ReplyRoom, ask_each
 from skidway.errors import ErrorCode, ProtocolError
 from skidway.groups.operations import FetchedOffset, FetchOffsets
 from skidway.wire.schema.offset_fetch import (
@@ -28,21 +29,29 @@ BATCHED_SINCE = 8
 TOPIC_IDS_SINCE = 10
 TOP_ERROR_SINCE = 2
 Fetched = list[FetchedOffset] | ProtocolError
+Asked = tuple[OffsetFetchRequestGroup, OffsetFetchResponseGroup]
 
 
-def handle(node: Node, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | None:
+def handle(node: Node, call: Call, request: OffsetFetchRequest) -> None:
     if call.version >= BATCHED_SINCE:
-        return _handle_groups(node, call, request)
+        _handle_groups(node, call, request)
+        return
     asked = None
     if request.topics is not None:
         asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
 
     def answer(reply: Fetched) -> None:
+        reply = _within(ReplyRoom(node), reply)
         call.reply(_old_response(call.version, asked or [], reply))
 
     operation = FetchOffsets(request.group_id, asked, require_stable=request.require_stable)
     node.groups.submit(request.group_id, operation, call.now_ms, answer)
-    return None
+
+
+def _within(room: ReplyRoom, reply: Fetched) -> Fetched:
+    if isinstance(reply, ProtocolError):
+        return reply
+    return room.take(len(reply), sum(len(one.metadata) for one in reply)) or reply
 
 
 def _old_response(version: int, asked: list[tuple[str, int]], reply: Fetched) -> OffsetFetchResponse:
@@ -60,39 +69,25 @@ def _old_response(version: int, asked: list[tuple[str, int]], reply: Fetched) ->
     return response
 
 
-def _handle_groups(node: Node, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | None:
-    response = OffsetFetchResponse()
-    if not request.groups:
-        return response
-    missing = len(request.groups)
+def _handle_groups(node: Node, call: Call, request: OffsetFetchRequest) -> None:
+    response = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group.group_id) for group in request.groups])
+    room = ReplyRoom(node)
 
-    def take(entry: OffsetFetchResponseGroup, reply: Fetched) -> None:
-        nonlocal missing
+    def ask(pair: Asked) -> FetchOffsets:
+        group, entry = pair
+        asked = _asked(node, call.version, group, entry)
+        return FetchOffsets(group.group_id, asked, group.member_id, group.member_epoch, request.require_stable)
+
+    def take(pair: Asked, reply: Fetched) -> None:
+        entry = pair[1]
+        reply = _within(room, reply)
         if isinstance(reply, ProtocolError):
             entry.error_code = reply.code
         else:
             _fill(node, call.version, entry, reply)
-        missing -= 1
-        if missing == 0:
-            call.reply(response)
 
-    for group in request.groups:
-        entry = OffsetFetchResponseGroup(group.group_id)
-        response.groups.append(entry)
-        operation = FetchOffsets(
-            group.group_id,
-            _asked(node, call.version, group, entry),
-            group.member_id,
-            group.member_epoch,
-            request.require_stable,
-        )
-        node.groups.submit(
-            group.group_id,
-            operation,
-            call.now_ms,
-            lambda reply, entry=entry: take(entry, reply),  # type: ignore[misc]
-        )
-    return None
+    pairs = [(group.group_id, (group, entry)) for group, entry in zip(request.groups, response.groups, strict=True)]
+    ask_each(node, call, pairs, ask, take, lambda: call.reply(response))
 
 
 def _asked(

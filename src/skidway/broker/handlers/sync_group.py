@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.errors import InconsistentGroupProtocol, ProtocolError
+from skidway.groups.bounds import check_assignments
 from skidway.groups.operations import SyncGroup, SyncReply
+from skidway.ports import Buffer
 from skidway.wire.schema.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
@@ -18,6 +20,11 @@ PROTOCOL_SINCE = 5
 def handle(node: Node, call: Call, request: SyncGroupRequest) -> SyncGroupResponse | None:
     if call.version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=InconsistentGroupProtocol.code)
+    assignments: list[tuple[str, Buffer]] = [(each.member_id, each.assignment) for each in request.assignments]
+    try:
+        check_assignments(node.limits, assignments)
+    except ProtocolError as refusal:
+        return SyncGroupResponse(error_code=refusal.code)
     operation = SyncGroup(
         request.group_id,
         request.member_id,
@@ -25,7 +32,7 @@ def handle(node: Node, call: Call, request: SyncGroupRequest) -> SyncGroupRespon
         request.generation_id,
         request.protocol_type,
         request.protocol_name,
-        [(assignment.member_id, bytes(assignment.assignment)) for assignment in request.assignments],
+        [(member_id, bytes(assignment)) for member_id, assignment in assignments],
     )
 
     def answer(reply: SyncReply | ProtocolError) -> None:

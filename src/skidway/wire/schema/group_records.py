@@ -57,6 +57,7 @@ class ConsumerGroupMetadataKey(Message, versions="3"):
 
 class ConsumerGroupMetadataValue(Message, versions="0", flexible="0+"):
     epoch: int = int32("0+")
+    metadata_hash: int = int64("0+", tag=0)
 
 
 class ConsumerGroupPartitionMetadataKey(Message, versions="4"):
@@ -77,6 +78,17 @@ class TopicMetadata(Message):
 
 class ConsumerGroupPartitionMetadataValue(Message, versions="0", flexible="0+"):
     topics: list[TopicMetadata] = array(TopicMetadata, "0+")
+
+
+class ConsumerGroupRegularExpressionKey(Message, versions="16"):
+    group_id: str = string("16")
+    regular_expression: str = string("16")
+
+
+class ConsumerGroupRegularExpressionValue(Message, versions="0", flexible="0+"):
+    topics: list[str] = array("string", "0+")
+    version: int = int64("0+")
+    timestamp: int = int64("0+")
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message, versions="7"):
