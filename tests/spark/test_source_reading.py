@@ -168,6 +168,19 @@ def test_a_reader_that_stops_early_leaves_nothing_behind_for_the_next(cluster: C
     assert len(read_rows(options)) == 5_000
 
 
+def test_a_task_whose_process_knew_the_topic_before_it_grew_reads_the_new_partition(
+    cluster: Cluster, bootstrap: str
+) -> None:
+    topic = make_topic(cluster)
+    send(cluster, topic, numbered(3))
+    options = batch_options(bootstrap, topic)
+    assert len(read_rows(options)) == 3
+    Admin(cluster).grow_topic(topic, 2)
+    cluster.forget(topic)
+    send(cluster, topic, [record._replace(partition=1) for record in numbered(2, first=3)])
+    assert len(read_rows(options)) == 5
+
+
 def test_compacted_gaps_are_no_loss() -> None:
     with Broker(checkpoint_ms=100, compaction_check_ms=100) as broker, Cluster(broker.bootstrap) as cluster:
         topic = make_topic(
@@ -249,7 +262,7 @@ def test_a_topic_deleted_between_planning_and_reading(
     Admin(cluster).delete_topic(topic)
     if again:
         # Longer than the old one: by offsets alone nobody would notice.
-        Admin(cluster).create_topic(topic, partitions=1)
+        Admin(cluster).create_topic(topic, partitions=1, configs={"retention.ms": "-1"})
         send(cluster, topic, numbered(20, first=100))
     with pytest.raises(DataLoss, match="offsets 0 to 10: the topic was deleted"):
         list(read_range(wanted, strict, ("offset",)))

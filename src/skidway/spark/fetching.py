@@ -30,6 +30,8 @@ WAIT_MS = 500
 FETCH_BYTES_MIN = 64 * KIB
 FIRST_RECORD_BYTES = 1 * KIB
 """What a record is taken to weigh before any has been seen."""
+GONE_PATIENCE_S = 1.0
+"""How long a topic or partition that nobody knows is asked for again."""
 IDLE_CLUSTERS_MAX = 8
 
 GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
@@ -112,6 +114,7 @@ class RangeFetch:
         """The chunk at the position; None when all that remains is lost, and reported."""
         deadline = time.monotonic() + self.timeout_ms / 1000
         pause_ms = RETRY_PAUSE_MS
+        gone_s = 0.0
         while True:
             trouble: ClientError | None = None
             try:
@@ -127,9 +130,14 @@ class RangeFetch:
                 chunk = self._chunk(answer)
                 if chunk is not None:
                     return chunk
-            except (NoSuchTopic, NoSuchPartition):
-                self.report(f"{self._remaining()}: the topic was deleted before they were read")
-                return None
+            except (NoSuchTopic, NoSuchPartition) as error:
+                # Known from an earlier task, or from a broker that is behind the one that the driver asked.
+                self.cluster.forget(self.wanted.topic)
+                gone_s = gone_s or time.monotonic()
+                if time.monotonic() - gone_s > GONE_PATIENCE_S:
+                    self.report(f"{self._remaining()}: the topic was deleted before they were read")
+                    return None
+                trouble = error
             except (ConnectionLost, ReplyTimeout, Unreachable, BrokerError) as error:
                 if isinstance(error, BrokerError) and not error.retriable:
                     raise

@@ -73,6 +73,7 @@ class StreamPlanner:
         self._target: Mark | None = None
         self._last_batch_s: float | None = None
         self._missing: tuple[str, ...] = ()
+        self._has_planned = False
         self._progress = Progress(self.cluster, options.group_id) if options.group_id else None
 
     def close(self) -> None:
@@ -108,17 +109,27 @@ class StreamPlanner:
         self.newest = end
         if self.report.fail:
             self._check(start, end)
+        offsets = self._admit(start, end, limit, least)
+        if self._is_first(start):
+            # Spark runs a first micro-batch even if there is nothing to do.
+            return Mark(start.offsets if offsets is None else offsets, end.ids, start.offsets)
+        return None if offsets is None else Mark(offsets, end.ids)
+
+    def _is_first(self, start: Mark) -> bool:
+        """Whether nothing comes before the micro-batch that begins at `start`, in this run or an earlier one."""
+        at_initial = self._initial is not None and start.offsets == self._initial.offsets
+        return at_initial and start.began is None and not self._has_planned
+
+    def _admit(self, start: Mark, end: Mark, limit: int | None, least: int | None) -> Offsets | None:
         begin = self._begin(start, end)
         if least is not None and self._target is None and not self._is_enough(begin, end, least):
             return None
         offsets = share(limit, begin, end.offsets) if limit is not None else end.offsets
-        if offsets == start.offsets and not start.made_anew(end.ids):
-            return None
-        first = self._initial is not None and start.offsets == self._initial.offsets and start.began is None
-        return Mark(offsets, end.ids, start.offsets if first else None)
+        return None if offsets == start.offsets and not start.made_anew(end.ids) else offsets
 
     def ranges(self, start: Mark, end: Mark) -> list[OffsetRange]:
         """What the tasks of a micro-batch read; the same for the same marks, as far as the log still has it."""
+        self._has_planned = True
         if start.offsets == end.offsets and not start.made_anew(end.ids):
             return []
         begin = start.offsets if end.began is None else end.began
