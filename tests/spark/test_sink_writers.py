@@ -236,10 +236,10 @@ def test_the_driver_says_what_was_written_and_what_may_be_there_twice(
     assert message.prepared.attempt == Attempt(None, None, 0, 0), "no task of Spark's runs this"
     with caplog.at_level(logging.INFO):
         writer.commit([message], 3)
-    assert "wrote 10 rows" in caplog.text
+    assert "batch 3: 10 rows" in caplog.text
     caplog.clear()
     writer.abort([message, None], 3)
-    assert "1 tasks failed, 1 had written 10 rows" in caplog.text
+    assert "batch 3 was given up: tasks that did not fail have written 10 rows" in caplog.text
     assert "a second time" in caplog.text
 
 

@@ -38,10 +38,6 @@ class Attempt:
     partition: int
     attempt: int
 
-    def __str__(self) -> str:
-        task = f"task {self.partition}, attempt {self.attempt}"
-        return task if self.query_id is None else f"query {self.query_id}, batch {self.batch_id}, {task}"
-
 
 @dataclass(slots=True)
 class Prepared:
@@ -76,12 +72,12 @@ class Delivery(Protocol):
         """In the task."""
         ...
 
-    def commit(self, prepared: Sequence[Prepared]) -> None:
-        """On the driver, once every task is prepared."""
+    def commit(self, prepared: Sequence[Prepared], batch_id: int | None) -> None:
+        """On the driver, once every task is prepared. A batch job has no batch id."""
         ...
 
-    def abort(self, prepared: Sequence[Prepared], failed: int) -> None:
-        """On the driver, with what the tasks prepared that did not fail, and how many did."""
+    def abort(self, prepared: Sequence[Prepared], batch_id: int | None) -> None:
+        """On the driver, with what those tasks prepared that did not fail."""
         ...
 
 
@@ -92,16 +88,15 @@ class AtLeastOnce:
     def begin(self, attempt: Attempt) -> "Acknowledged":
         return Acknowledged(self.options, attempt)
 
-    def commit(self, prepared: Sequence[Prepared]) -> None:
-        logger.info("wrote %s", _summary(prepared))
+    def commit(self, prepared: Sequence[Prepared], batch_id: int | None) -> None:
+        logger.info("%s: %s", _job(prepared, batch_id), _amount(prepared))
 
-    def abort(self, prepared: Sequence[Prepared], failed: int) -> None:
+    def abort(self, prepared: Sequence[Prepared], batch_id: int | None) -> None:
         logger.warning(
-            "a write was given up: %d tasks failed, %d had written %s; these rows stay, and so does what the failed "
-            "ones had written: writing again will store them a second time",
-            failed,
-            len(prepared),
-            _summary(prepared),
+            "%s was given up: tasks that did not fail have written %s, and those that failed perhaps some more; "
+            "all of this stays, and writing it again will store it a second time",
+            _job(prepared, batch_id),
+            _amount(prepared),
         )
 
 
@@ -164,11 +159,14 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _summary(prepared: Sequence[Prepared]) -> str:
+def _job(prepared: Sequence[Prepared], batch_id: int | None) -> str:
+    if batch_id is None:
+        return "a batch job"
+    query = next((one.attempt.query_id for one in prepared if one.attempt.query_id), None)
+    return f"batch {batch_id}" if query is None else f"batch {batch_id} of query {query}"
+
+
+def _amount(prepared: Sequence[Prepared]) -> str:
     rows, size = sum(one.rows for one in prepared), sum(one.bytes for one in prepared)
     partitions = {where for one in prepared for where in one.receipts}
-    who = f" ({prepared[0].attempt})" if len(prepared) == 1 else ""
-    query = next((one.attempt for one in prepared if one.attempt.query_id is not None), None)
-    if query is not None and not who:
-        who = f" (query {query.query_id}, batch {query.batch_id})"
-    return f"{rows} rows, {size} bytes to {len(partitions)} partitions{who}"
+    return f"{rows} rows, {size} bytes to {len(partitions)} partitions"

@@ -30,9 +30,9 @@ from skidway.client.errors import (
 )
 from skidway.errors import ErrorCode
 from skidway.limits import INT32_MAX, MIB
-from skidway.ports import Buffer
 from skidway.records.record import build_batch, open_batch, unpack_records
 from skidway.spark.encoding import EncodedBatch, stamp_producer
+from skidway.spark.lanes import RETRY_PAUSE_S, RETRY_PAUSE_S_MAX, Lane, Outgoing
 from skidway.spark.sink_options import SinkOptions
 from skidway.wire.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from skidway.wire.schema.produce import (
@@ -44,8 +44,6 @@ from skidway.wire.schema.produce import (
 )
 
 ACKS_ALL = -1
-RETRY_PAUSE_S = 0.02
-RETRY_PAUSE_S_MAX = 0.5
 WAIT_S = 1.0
 """Deadlines are looked at this often while nothing arrives."""
 BATCH_BYTES_MIN = 512
@@ -75,67 +73,8 @@ class Receipt:
 
 
 @dataclass(slots=True)
-class _Outgoing:
-    batch: Buffer
-    records: int
-    deadline: float
-    again: bool = False
-    """A broker knows a producer's last five batches again. One that is sent once more goes alone, or those behind it
-    could push it out of them."""
-
-
-@dataclass(slots=True)
-class _Lane:
-    """The unacknowledged batches of one partition, oldest first: refused, then flying, then waiting."""
-
-    topic: str
-    partition: int
-    address: Address | None = None
-    """Where the flying ones went."""
-    opened: bool = False
-    """A partition takes any sequence from a producer it does not know yet: the second batch would be stored even if the
-    first was refused. So the first goes alone too."""
-    sequence: int = 0
-    waiting: deque[_Outgoing] = field(default_factory=deque)
-    flying: deque[_Outgoing] = field(default_factory=deque)
-    refused: list[_Outgoing] = field(default_factory=list)
-    reason: str = ""
-    pause_s: float = RETRY_PAUSE_S
-    retry_at: float = 0.0
-
-    def refuse(self, outgoing: _Outgoing, reason: str) -> None:
-        outgoing.again = True
-        self.refused.append(outgoing)
-        self.reason = reason
-
-    def ready(self, address: Address, now: float) -> bool:
-        """Whether its next batch may go to that broker."""
-        if self.refused or self.retry_at > now:
-            return False
-        if not self.flying:
-            return True
-        # Never on two connections at once: nobody could say which arrives first.
-        alone = not self.opened or self.flying[-1].again or self.waiting[0].again
-        return not alone and self.address == address
-
-    def settle(self, now: float) -> None:
-        """Once nothing is on the way any more, what was refused goes back to the front of the queue."""
-        if self.refused and not self.flying:
-            self.waiting.extendleft(reversed(self.refused))
-            self.refused.clear()
-            self.retry_at = now + self.pause_s
-            self.pause_s = min(self.pause_s * 2, RETRY_PAUSE_S_MAX)
-
-    def oldest(self) -> _Outgoing | None:
-        for queue in (self.refused, self.flying, self.waiting):
-            if queue:
-                return queue[0]
-        return None
-
-
-@dataclass(slots=True)
 class _Request:
-    lanes: list[_Lane]
+    lanes: list[Lane]
     topics: dict[bytes, str]
     sent_at: float
 
@@ -155,8 +94,8 @@ class BatchProducer:
         self.unacknowledged_bytes = 0
         # Questions go over connections of their own: those of the links have replies outstanding.
         self.cluster: Cluster = options.client.cluster()
-        self._lanes: dict[tuple[str, int], _Lane] = {}
-        self._busy: dict[tuple[str, int], _Lane] = {}
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._busy: dict[tuple[str, int], Lane] = {}
         self._links: dict[Address, _Link] = {}
         self._stale: set[str] = set()
         self._refresh_at = 0.0
@@ -209,7 +148,7 @@ class BatchProducer:
         except BrokerError as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-        return self.cluster.refresh([name], create=True).topics.get(name)
+        return self.cluster.retrying(lambda: self.cluster.refresh([name], create=True)).topics.get(name)
 
     def batch_bytes(self, topic: str) -> int:
         """How large batches are to be: as configured, or less where a topic turned out not to take that."""
@@ -219,7 +158,7 @@ class BatchProducer:
         """Take a batch for delivery; it gets its place in the producer's sequence here, once."""
         lane = self._lanes.get((topic, partition))
         if lane is None:
-            lane = self._lanes[topic, partition] = _Lane(topic, partition)
+            lane = self._lanes[topic, partition] = Lane(topic, partition)
         producer_id, epoch = self._identify()
         stamp_producer(encoded, producer_id, epoch, lane.sequence)
         batch, records = encoded.buffer, encoded.records
@@ -229,7 +168,7 @@ class BatchProducer:
             raise DeliveryFailed(topic, partition, f"{text}; make the rows smaller")
         lane.sequence = (lane.sequence + records) & INT32_MAX
         deadline = time.monotonic() + self.options.delivery_timeout_ms / 1000
-        lane.waiting.append(_Outgoing(batch, records, deadline))
+        lane.waiting.append(Outgoing(batch, records, deadline))
         self._busy[topic, partition] = lane
         self.unacknowledged_bytes += len(batch)
         while self.unacknowledged_bytes > self.options.buffer_bytes:
@@ -264,7 +203,7 @@ class BatchProducer:
     def _send_ready(self) -> None:
         """Requests of one batch for each partition, until every link is full or nothing may go."""
         while True:
-            chosen: dict[Address, list[_Lane]] = {}
+            chosen: dict[Address, list[Lane]] = {}
             sizes: dict[Address, int] = {}
             now = time.monotonic()
             for lane in self._busy.values():
@@ -283,7 +222,7 @@ class BatchProducer:
             for address, lanes in chosen.items():
                 self._send(address, lanes)
 
-    def _leader(self, lane: _Lane) -> Address | None:
+    def _leader(self, lane: Lane) -> Address | None:
         picture = self.cluster.picture
         topic = picture.topics.get(lane.topic)
         described = topic.partitions.get(lane.partition) if topic is not None else None
@@ -297,7 +236,7 @@ class BatchProducer:
         link = self._links.get(address)
         return link is not None and len(link.requests) >= self.options.in_flight_max
 
-    def _send(self, address: Address, lanes: list[_Lane]) -> None:
+    def _send(self, address: Address, lanes: list[Lane]) -> None:
         try:
             link = self._link(address)
         except (ConnectionLost, ReplyTimeout, Unreachable) as error:
@@ -305,9 +244,7 @@ class BatchProducer:
             return
         by_topic: dict[str, list[PartitionProduceData]] = {}
         for lane in lanes:
-            outgoing = lane.waiting.popleft()
-            lane.flying.append(outgoing)
-            lane.address = address
+            outgoing = lane.launch(address)
             by_topic.setdefault(lane.topic, []).append(PartitionProduceData(lane.partition, outgoing.batch))
         topics = self.cluster.picture.topics
         request = ProduceRequest(
@@ -373,11 +310,10 @@ class BatchProducer:
         if lanes:
             raise BadReply(f"{address} left partitions out of its reply: {sorted(lanes)}")
 
-    def _judge(self, lane: _Lane, answer: PartitionProduceResponse) -> None:
+    def _judge(self, lane: Lane, answer: PartitionProduceResponse) -> None:
         outgoing = lane.flying.popleft()
         if answer.error_code in STORED:
-            lane.pause_s = RETRY_PAUSE_S
-            lane.opened = True
+            lane.on_stored()
             self._acknowledge(lane, outgoing, answer.base_offset)
             return
         if answer.error_code in TOO_LARGE and outgoing.records > 1:
@@ -391,7 +327,7 @@ class BatchProducer:
         lane.refuse(outgoing, str(error))
         self._stale.add(lane.topic)
 
-    def _split(self, lane: _Lane, outgoing: _Outgoing) -> None:
+    def _split(self, lane: Lane, outgoing: Outgoing) -> None:
         """A topic that takes only smaller batches gets two halves, which have the place of the whole in the sequence.
 
         Slow, so batches for that topic are encoded smaller from now on.
@@ -411,9 +347,9 @@ class BatchProducer:
                 base_sequence=(header.base_sequence + before) & INT32_MAX,
             )
             self.unacknowledged_bytes += len(half)
-            lane.refuse(_Outgoing(half, len(part), outgoing.deadline), "the batch is larger than the topic takes")
+            lane.refuse(Outgoing(half, len(part), outgoing.deadline), "the batch is larger than the topic takes")
 
-    def _acknowledge(self, lane: _Lane, outgoing: _Outgoing, base_offset: int) -> None:
+    def _acknowledge(self, lane: Lane, outgoing: Outgoing, base_offset: int) -> None:
         receipt = self.receipts.get((lane.topic, lane.partition))
         if receipt is None:
             receipt = self.receipts[lane.topic, lane.partition] = Receipt()
@@ -432,18 +368,16 @@ class BatchProducer:
         link.connection.close()
         now = time.monotonic()
         for lane in {id(lane): lane for request in link.requests for lane in request.lanes}.values():
-            for outgoing in lane.flying:
-                lane.refuse(outgoing, reason)
-            lane.flying.clear()
+            while lane.flying:
+                lane.refuse(lane.flying.popleft(), reason)
             lane.settle(now)
             self._stale.add(lane.topic)
 
-    def _postpone(self, lanes: list[_Lane], reason: str) -> None:
+    def _postpone(self, lanes: list[Lane], reason: str) -> None:
         now = time.monotonic()
         for lane in lanes:
             lane.reason = reason
-            lane.retry_at = now + lane.pause_s
-            lane.pause_s = min(lane.pause_s * 2, RETRY_PAUSE_S_MAX)
+            lane.rest(now)
             self._stale.add(lane.topic)
 
     def _refresh_stale(self) -> None:
@@ -488,7 +422,7 @@ def _why(answer: PartitionProduceResponse) -> str | None:
     return f"row {first.batch_index} of the batch: {first.batch_index_error_message or 'refused'}"
 
 
-def _explain(error: BrokerError, outgoing: _Outgoing) -> str:
+def _explain(error: BrokerError, outgoing: Outgoing) -> str:
     if error.code in TOO_LARGE:
         rows = "a single row" if outgoing.records == 1 else f"{outgoing.records} rows"
         text = f"a batch of {len(outgoing.batch)} bytes ({rows}) is above the topic's max.message.bytes"

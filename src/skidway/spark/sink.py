@@ -66,10 +66,10 @@ class BatchWriter(DataSourceArrowWriter):
         return _write(self.delivery, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.delivery.commit(_prepared(messages))
+        self.delivery.commit(_prepared(messages), None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.delivery.abort(_prepared(messages), failed=messages.count(None))
+        self.delivery.abort(_prepared(messages), None)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -80,10 +80,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return _write(self.delivery, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self.delivery.commit(_prepared(messages))
+        self.delivery.commit(_prepared(messages), batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self.delivery.abort(_prepared(messages), failed=messages.count(None))
+        self.delivery.abort(_prepared(messages), batchId)
 
 
 def _write(delivery: Delivery, batches: "Iterator[pa.RecordBatch]") -> Written:
