@@ -15,13 +15,14 @@ from skidway.cli.main import COMPLETE_VARIABLE
 
 
 def whole_app() -> typer.Typer:
-    from skidway.cli import bench, consume, dlq, group, produce, topic
+    from skidway.cli import bench, consume, dlq, group, pipeline, produce, topic
     from skidway.cli import inspect as inspection
 
     app = typer.Typer(pretty_exceptions_enable=False, help="Skidway's command line.")
     app.add_typer(topic.app, name="topic")
     app.add_typer(group.app, name="group")
     app.add_typer(dlq.app, name="dlq")
+    app.add_typer(pipeline.app, name="pipeline")
     app.add_typer(inspection.app, name="inspect")
     app.add_typer(bench.app, name="bench")
     app.command("serve")(_serve())

@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "consume": ("skidway.cli.consume", "print messages, from any place, following or not"),
     "group": ("skidway.cli.group", "list, describe, reset and delete consumer groups"),
     "dlq": ("skidway.cli.dlq", "list, show and replay dead letters"),
+    "pipeline": ("skidway.cli.pipeline", "run ready Spark pipelines over topics"),
     "inspect": ("skidway.cli.inspect", "dump and verify a partition's files"),
     "bench": ("skidway.cli.bench", "measure throughput and latency of a broker"),
 }

@@ -1,0 +1,63 @@
+"""dedupe: a topic without its duplicates, to a topic.
+
+Two records are one if they have the same key and the same id (a field of the JSON value, or a header) and come within
+the window. By default that is the time of reading, so that no record is ever too late; with `event_time` it is a time
+of the event itself, and what is later than the window is dropped. A record without an id passes as it is.
+
+Keys, values and headers are not touched. At least once: what a crash makes Spark write again is written again with
+the same batch, which a reader may see twice.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming.query import StreamingQuery
+
+from skidway.spark.pipelines import topics
+from skidway.spark.pipelines.options import EVERY_SECOND, Common, Trigger, interval, option, parse_duration_ms
+
+
+@dataclass(slots=True, kw_only=True)
+class DedupeOptions(Common):
+    to_topic: str = option("Topic to write to.")
+    id: str = option("What tells records apart: a field of the value, or header:NAME.")
+    window: str = option("Duplicates come within this time: 10m, 1h.", "1h")
+    across_keys: bool = option("The id alone decides, whatever the key.", False)
+    event_time: str | None = option("Field with the event's time. Default: the time of reading; nothing is late.", None)
+
+    def __post_init__(self) -> None:
+        Common.__post_init__(self)
+        parse_duration_ms(self.window)
+        topics.check_apart(self.topic, [self.to_topic])
+
+
+class Dedupe:
+    name = "dedupe"
+
+    def __init__(self, options: DedupeOptions) -> None:
+        self.options = options
+
+    def start(self, spark: SparkSession, trigger: Trigger = EVERY_SECOND) -> StreamingQuery:
+        options = self.options
+        topics.ensure_topics(options.bootstrap, [options.to_topic], options.topic[0])
+        frame = self.distinct(topics.read_stream(spark, options))
+        return topics.to_topics(topics.write_stream(frame, self.name, options, trigger), options)
+
+    def distinct(self, records: DataFrame) -> DataFrame:
+        options = self.options
+        own_place = sf.concat_ws("/", "topic", "partition", "offset")
+        found = topics.field_or_header(records, options.id)
+        time = sf.current_timestamp() if options.event_time is None else topics.event_time(records, options.event_time)
+        marked = records.withColumns(
+            {
+                # A record without an id is like no other; the prefix keeps its place apart from any id.
+                "__id": sf.when(found.isNull(), sf.concat(sf.lit("place "), own_place)).otherwise(
+                    sf.concat(sf.lit("id "), found)
+                ),
+                "__time": sf.coalesce(time, records["timestamp"]),
+            }
+        )
+        same = ["__id"] if options.across_keys else ["key", "__id"]
+        once = marked.withWatermark("__time", interval(options.window)).dropDuplicatesWithinWatermark(same)
+        return once.select(sf.lit(options.to_topic).alias("topic"), "key", "value", "headers")

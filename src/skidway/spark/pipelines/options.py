@@ -1,0 +1,133 @@
+"""Options of pipelines: dataclasses whose fields carry their help, so that library and command line say the same.
+
+A field is `name: type = option("what it is", default)`. Types the command line can offer: str, int, float, bool, each
+also `| None`, and list[str]. `from_texts` makes options of what a TOML file or flags gave.
+"""
+# ruff: noqa: RUF009 - option() makes a field, as dataclasses.field does
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar, get_type_hints
+
+from skidway.limits import INT64_MAX
+
+HELP = "help"
+DURATION = re.compile(r"(\d{1,9})\s*(ms|s|m|h|d)")
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+DEFAULT_FOLDER = "data/pipelines"
+
+Options = TypeVar("Options")
+
+
+class BadPipeline(ValueError):
+    """What a pipeline was told makes no sense; the text says what would."""
+
+
+def option(told: str, default: Any = MISSING) -> Any:
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata={HELP: told})
+    if default is MISSING:
+        return field(metadata={HELP: told})
+    return field(default=default, metadata={HELP: told})
+
+
+@dataclass(slots=True, kw_only=True)
+class Common:
+    """What every pipeline that reads topics has."""
+
+    topic: list[str] = option("Topics to read.")
+    bootstrap: str = option("Brokers to ask first: host:port, with commas between.", "127.0.0.1:9092")
+    start: str = option(
+        'Where the first run begins: earliest, latest or {"topic": {"0": offset}}. Later runs go on.', "earliest"
+    )
+    checkpoint: str | None = option("Where progress is kept. Default: data/pipelines/NAME.", None)
+    max_records: int | None = option("Records a batch takes at most.", None)
+    group: str | None = option("Group to commit progress to, so that `skidway group describe` shows the lag.", None)
+    source_option: list[str] = option('More options of format("skidway"): name=value.', [])
+
+    def __post_init__(self) -> None:
+        if not self.topic or not all(name.strip() for name in self.topic):
+            raise BadPipeline("no topic to read; name one or more")
+
+    def folder(self, name: str) -> str:
+        return self.checkpoint or f"{DEFAULT_FOLDER}/{name}"
+
+
+@dataclass(slots=True, frozen=True)
+class Trigger:
+    """How often a batch begins; without an interval: all there is now, then the end."""
+
+    interval_ms: int | None = 1_000
+
+    def spark(self) -> dict[str, Any]:
+        if self.interval_ms is None:
+            return {"availableNow": True}
+        return {"processingTime": f"{self.interval_ms} milliseconds"}
+
+
+EVERY_SECOND = Trigger()
+ONCE = Trigger(None)
+
+
+def parse_duration_ms(text: str) -> int:
+    match = DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise BadPipeline(f"{text!r} is no duration; write 500ms, 1s, 10m, 2h or 1d")
+    return int(match[1]) * UNITS_MS[match[2]]
+
+
+def interval(text: str) -> str:
+    """As Spark's functions take it."""
+    return f"{parse_duration_ms(text)} milliseconds"
+
+
+def pairs(texts: list[str], about: str) -> dict[str, str]:
+    """name=value."""
+    found = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            raise BadPipeline(f"{about}: {text!r} is not name=value")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def labelled(text: str, about: str) -> tuple[str, str]:
+    """LABEL: SQL. The label has no space or colon in it, so the SQL may."""
+    match = re.fullmatch(r"\s*([^\s:]+)\s*(?::\s*(.*\S))?\s*", text, re.DOTALL)
+    if match is None:
+        raise BadPipeline(f"{about}: {text!r} is not NAME: SQL")
+    return match[1], match[2] or ""
+
+
+def from_texts(kind: type[Options], given: Mapping[str, Any]) -> Options:
+    """Options of a mapping as TOML or flags give it: names may have dashes, one text stands for a list of one."""
+    known = {one.name: one for one in fields(kind)}  # type: ignore[arg-type]
+    types = get_type_hints(kind)
+    chosen: dict[str, Any] = {}
+    for name, value in given.items():
+        attribute = name.replace("-", "_")
+        if attribute not in known:
+            raise BadPipeline(f"no option {name}; known are {', '.join(sorted(known))}")
+        chosen[attribute] = _checked(name, value, types[attribute])
+    missing = [
+        one.name
+        for one in known.values()
+        if one.name not in chosen and one.default is MISSING and one.default_factory is MISSING
+    ]
+    if missing:
+        raise BadPipeline(f"missing: {', '.join(missing)}")
+    return kind(**chosen)
+
+
+def _checked(name: str, value: Any, wanted: Any) -> Any:
+    if str(wanted).startswith("list"):
+        return [value] if isinstance(value, str | dict) else list(value)
+    plain = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+    for kind, told in plain.items():
+        if wanted in (kind, kind | None):
+            fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
+            if not fits or (kind is int and (isinstance(value, bool) or abs(value) > INT64_MAX)):
+                raise BadPipeline(f"{name} is {told}, not {value!r}")
+    return value

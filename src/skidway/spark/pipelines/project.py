@@ -1,0 +1,124 @@
+"""`skidway pipeline init`: a small project for Spark's Declarative Pipelines, over a topic, to run and to change.
+
+A streaming table of the topic's records, a materialized view over it, and a sink that writes to another topic.
+`spark-pipelines run` in the folder, with SPARK_CONF_DIR at its `conf`, brings all of them up to date; run it again,
+from cron or a scheduler, and it goes on where it ended. For something that runs all the time, `skidway pipeline run`
+is the better choice.
+"""
+
+import json
+from pathlib import Path
+
+from skidway.spark.pipelines.options import BadPipeline
+
+SPEC = """\
+name: {name}
+storage: {storage}
+libraries:
+  - glob:
+      include: transformations/**
+configuration:
+  spark.sql.session.timeZone: UTC
+  spark.sql.shuffle.partitions: "4"
+"""
+
+# What has to be known when Spark starts; a spec may not say it. With Spark's own in-memory catalog a second run would
+# not know the first one's tables and stumble over their files.
+DEFAULTS = """\
+spark.sql.catalogImplementation  hive
+spark.sql.warehouse.dir          {warehouse}
+spark.hadoop.javax.jdo.option.ConnectionURL  jdbc:derby:;databaseName={metastore};create=true
+spark.ui.enabled                 false
+"""
+
+TRANSFORMATIONS = '''\
+"""From a topic to a table, a view over it, and another topic."""
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+spark: SparkSession  # Given by spark-pipelines.
+
+BOOTSTRAP = {bootstrap}
+TOPIC = {topic}
+OUT = {out}
+
+
+@dp.table
+def events() -> DataFrame:
+    """Every record of the topic, once."""
+    records = (
+        spark.readStream.format("skidway")
+        .option("kafka.bootstrap.servers", BOOTSTRAP)
+        .option("subscribe", TOPIC)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    return records.select(
+        sf.col("key").cast("string").alias("key"),
+        sf.col("value").cast("string").alias("value"),
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+    )
+
+
+@dp.materialized_view
+def events_by_minute() -> DataFrame:
+    """How many, minute by minute; computed anew by each run."""
+    minute = sf.date_trunc("minute", "timestamp").alias("minute")
+    return spark.read.table("events").groupBy(minute, "partition").agg(sf.count("*").alias("records"))
+
+
+dp.create_sink("out", "skidway", {{"kafka.bootstrap.servers": BOOTSTRAP, "topic": OUT}})
+
+
+@dp.append_flow(target="out")
+def shout() -> DataFrame:
+    """Change this: what goes to the other topic."""
+    return spark.readStream.table("events").select("key", sf.upper("value").alias("value"))
+'''
+
+README = """\
+# {name}
+
+    cd {name}
+    export SPARK_CONF_DIR=$PWD/conf
+    spark-pipelines dry-run   # checks the project
+    spark-pipelines run       # brings tables and topics up to date; again for what came since
+
+`conf/` makes Spark remember the tables between runs (a Hive catalog in `metastore/`): without it the second run fails.
+
+Reads `{topic}` of {bootstrap}, writes `{out}`. Tables are in `warehouse/`, progress is in `storage/`, both below this
+folder; `spark-pipelines run --full-refresh-all` begins anew. `transformations/` is where to change things.
+"""
+
+
+def create(folder: Path, *, bootstrap: str, topic: str, out: str) -> list[Path]:
+    """Write the project into a new folder. Answers its files."""
+    if topic == out:
+        raise BadPipeline(f"{topic} would be read and written: that never ends; write to another topic")
+    if folder.exists() and any(folder.iterdir()):
+        raise BadPipeline(f"{folder} is not empty; name a new folder")
+    root = folder.absolute()
+    name = root.name
+    for part in ("transformations", "storage", "conf"):
+        (root / part).mkdir(parents=True, exist_ok=True)
+    # JSON text is YAML text and Python text too: whatever is in a path or a name stays one value.
+    spec = SPEC.format(
+        name=json.dumps(name),
+        storage=json.dumps(f"file://{root / 'storage'}"),
+    )
+    defaults = DEFAULTS.format(warehouse=f"file://{root / 'warehouse'}", metastore=root / "metastore")
+    code = TRANSFORMATIONS.format(bootstrap=json.dumps(bootstrap), topic=json.dumps(topic), out=json.dumps(out))
+    contents = {
+        root / "spark-pipeline.yml": spec,
+        root / "conf" / "spark-defaults.conf": defaults,
+        root / "transformations" / "events.py": code,
+        root / "README.md": README.format(name=name, topic=topic, bootstrap=bootstrap, out=out),
+    }
+    for path, text in contents.items():
+        path.write_text(text)
+    return list(contents)

@@ -1,0 +1,159 @@
+"""archive: every record once, in the table or among the rejected, over restarts, in each format."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_topics import new_topic, put
+from pyspark.errors import StreamingQueryException
+
+from skidway.spark.pipelines.archive import Archive, ArchiveOptions
+from skidway.spark.pipelines.clickstream import BROKEN, ORDER_SCHEMA, ORDERS, Clickstream
+from skidway.spark.pipelines.options import ONCE, BadPipeline
+
+START_MS = 1_794_787_200_000
+
+
+def run(spark: Any, options: ArchiveOptions) -> Any:
+    query = Archive(options).start(spark, ONCE)
+    assert query.awaitTermination(280)
+    return query
+
+
+def read(spark: Any, path: str, kind: str) -> list[dict[str, Any]]:
+    if kind == "parquet":
+        return [row.asDict(recursive=True) for row in spark.read.parquet(path).collect()]
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        return list(DeltaTable(path).to_pyarrow_table().to_pylist())
+    from skidway.spark.lake import Target, open_table
+
+    table = open_table(Target(path, kind))
+    return list(table.catalog.load_table(table.name).scan().to_arrow().to_pylist())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_orders_are_archived_and_what_is_broken_is_set_aside(
+    spark: Any, bootstrap: str, tmp_path: Path, kind: str
+) -> None:
+    topic = new_topic(bootstrap, "orders")
+    events = [event for event in Clickstream(start_ms=START_MS).events(1500) if event.topic == ORDERS]
+    half = len(events) // 2
+    options = ArchiveOptions(
+        topic=[topic],
+        bootstrap=bootstrap,
+        path=str(tmp_path / "orders"),
+        format=kind,
+        schema=ORDER_SCHEMA,
+        require=["event_id"],
+        checkpoint=str(tmp_path / "checkpoint"),
+        partition_by=["date", "country"],
+        event_time="at",
+    )
+    for part in (events[:half], events[half:]):
+        put(bootstrap, topic, [(event.key, event.value) for event in part])
+        run(spark, options)
+
+    sound = Counter(event.value for event in events if event.fault != BROKEN)
+    broken = Counter(event.value for event in events if event.fault == BROKEN)
+    assert broken
+    rows = read(spark, options.path, kind)
+    assert len(rows) == sum(sound.values())
+    assert {row["value"]["event_id"] for row in rows} == {value.split(b'"')[3].decode() for value in sound}
+    assert {row["country"] for row in rows} == {"DE", "FR", "US", "JP", "BR"}
+    assert {str(row["date"]) for row in rows} <= {"2026-11-15", "2026-11-16"}
+    rejected = read(spark, f"{options.path}-rejected", kind)
+    assert Counter(bytes(row["value"]) for row in rejected) == broken
+    assert {row["reason"] for row in rejected} == {
+        "the value is not a JSON object",
+        "the value is not UTF-8 text",
+        "a field does not have the type the schema gives it",
+    }
+
+
+def test_without_parsing_records_stay_as_they_are(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    topic = new_topic(bootstrap, "bytes", 1)
+    put(bootstrap, topic, [(b"k", b"\xff\x00"), (None, b"text"), (b"gone", None)], headers=(("h", b"1"),))
+    options = ArchiveOptions(
+        topic=[topic], bootstrap=bootstrap, path=str(tmp_path / "raw"), checkpoint=str(tmp_path / "checkpoint")
+    )
+    run(spark, options)
+    rows = sorted(read(spark, options.path, "parquet"), key=lambda row: int(row["offset"]))
+    assert [(row["key"], row["value"], row["offset"]) for row in rows] == [
+        (b"k", b"\xff\x00", 0),
+        (None, b"text", 1),
+        (b"gone", None, 2),
+    ]
+    assert rows[0]["headers"] == [{"key": "h", "value": b"1"}]
+    assert {row["topic"] for row in rows} == {topic}
+    assert not Path(f"{options.path}-rejected").exists()
+
+
+def test_json_without_a_schema_is_checked_and_kept_as_text(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    topic = new_topic(bootstrap, "json", 1)
+    put(bootstrap, topic, [{"a": 1, "kind": "x"}, b"[1]", b"{} trailing", b'{"a": {"b": [1, null]}}', None])
+    options = ArchiveOptions(
+        topic=[topic],
+        bootstrap=bootstrap,
+        path=str(tmp_path / "json"),
+        checkpoint=str(tmp_path / "checkpoint"),
+        parse="json",
+        partition_by=["kind"],
+    )
+    run(spark, options)
+    rows = sorted(read(spark, options.path, "parquet"), key=lambda row: int(row["offset"]))
+    assert [(row["value"], row["kind"]) for row in rows] == [
+        ('{"a": 1, "kind": "x"}', "x"),
+        ('{"a": {"b": [1, null]}}', None),
+    ]
+    rejected = read(spark, f"{options.path}-rejected", "parquet")
+    assert sorted((row["offset"], row["reason"]) for row in rejected) == [
+        (1, "the value is not a JSON object"),
+        (2, "the value is not a JSON object"),
+        (4, "the value is null"),
+    ]
+
+
+def test_a_crash_between_table_and_checkpoint_doubles_nothing(
+    spark: Any, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is in the table, its rejects are not, and Spark believes it failed: it runs again."""
+    from skidway.spark.pipelines import archive
+
+    topic = new_topic(bootstrap, "crash")
+    put(bootstrap, topic, [{"n": number} if number % 5 else b"broken" for number in range(100)])
+    options = ArchiveOptions(
+        topic=[topic],
+        bootstrap=bootstrap,
+        path=str(tmp_path / "table"),
+        checkpoint=str(tmp_path / "checkpoint"),
+        schema="n int",
+    )
+    real, calls = archive.write_batch, []
+
+    def once(*arguments: Any) -> Any:
+        calls.append(arguments)
+        written = real(*arguments)
+        if len(calls) == 1:
+            raise OSError("power lost")
+        return written
+
+    monkeypatch.setattr(archive, "write_batch", once)
+    with pytest.raises(StreamingQueryException, match="power lost"):
+        run(spark, options)
+    run(spark, options)
+    assert Counter(row["value"]["n"] for row in read(spark, options.path, "parquet")) == Counter(
+        number for number in range(100) if number % 5
+    )
+    assert len(read(spark, f"{options.path}-rejected", "parquet")) == 20
+
+
+def test_options_that_make_no_sense_are_told(tmp_path: Path) -> None:
+    with pytest.raises(BadPipeline, match="format is parquet, delta, iceberg"):
+        ArchiveOptions(topic=["t"], path="x", format="csv")
+    with pytest.raises(BadPipeline, match="there is no schema"):
+        ArchiveOptions(topic=["t"], path="x", require=["a"])
+    with pytest.raises(BadPipeline, match="no topic"):
+        ArchiveOptions(topic=[], path="x")
