@@ -17,6 +17,9 @@ pyspark_sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installe
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[pyspark_sql.SparkSession]":
+    from skidway.spark import java
+
+    java.ensure(print)
     scratch = tmp_path_factory.mktemp("spark")
     session = (
         pyspark_sql.SparkSession.builder.master("local[2]")
