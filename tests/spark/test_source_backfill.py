@@ -227,6 +227,19 @@ def test_records_deleted_by_request_are_not_read_from_the_files(fresh_broker: Br
     assert read_tasks(plan_backfill(options), options)[0]["offset"] == 100
 
 
+def test_a_log_that_begins_in_its_active_segment_has_no_history(fresh_broker: Broker) -> None:
+    with Cluster(fresh_broker.bootstrap) as cluster:
+        topic = make_topic(cluster)
+        send(cluster, topic, numbered(10), batch_bytes=60)
+        Admin(cluster).delete_records(topic, {0: 5})
+        with_brokers = options_of(fresh_broker.data_dir, topic, kafka__bootstrap__servers=fresh_broker.bootstrap)
+        assert plan_backfill(with_brokers) == []
+    fresh_broker.stop()
+    assert plan_backfill(options_of(fresh_broker.data_dir, topic)) == []
+    options = options_of(fresh_broker.data_dir, topic, backfill__active="true")
+    assert [row["offset"] for row in read_tasks(plan_backfill(options), options)] == [5, 6, 7, 8, 9]
+
+
 # What cannot be read.
 
 

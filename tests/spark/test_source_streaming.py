@@ -388,6 +388,29 @@ def test_a_group_that_takes_no_commits_does_not_stop_the_stream(
         member.close()
 
 
+def test_available_now_after_a_topic_is_gone(
+    cluster: Cluster, stream: MakeReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, other = make_topic(cluster), make_topic(cluster)
+    send(cluster, topic, numbered(3))
+    first = stream(f"{topic},{other}")
+    start, _ = first.run(first.initial())
+    Admin(cluster).delete_topic(topic)
+    send(cluster, other, numbered(2, first=7))
+    strict = stream(f"{topic},{other}")
+    strict.reader.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLoss, match=f"{topic} partition 0 is gone"):
+        strict.run(start)
+    lenient = stream(f"{topic},{other}", failOnDataLoss="false")
+    lenient.reader.prepareForTriggerAvailableNow()
+    end, rows = lenient.run(start)
+    assert rows == texts(range(7, 9))
+    assert lenient.latest(end) == end
+    # A name that was never read is a mistake, and said to be one.
+    with pytest.raises(NothingToRead, match="there is no topic nowhere"):
+        stream(f"{other},nowhere").run(end)
+
+
 def test_a_topic_that_is_made_again_after_its_loss_was_accepted_is_read(cluster: Cluster, stream: MakeReader) -> None:
     topic, other = make_topic(cluster), make_topic(cluster)
     send(cluster, topic, numbered(3))

@@ -22,6 +22,7 @@ from skidway.spark.offsets import NO_ID, NothingToRead, OffsetReader, Offsets, c
 from skidway.spark.options import SourceOptions
 from skidway.spark.planning import LossReport, OffsetRange, clip, plan, split
 from skidway.spark.positions import Assign, AtOffsets, AtTime, AtTimes, Edge, Place, Position, Subscribe
+from skidway.spark.reading import ROWS_MAX
 from skidway.spark.segment_files import BackfillFailed, FileFetch, FileRange, FoundLog, find_logs
 
 TASK_BYTES = 256 * MIB
@@ -66,7 +67,7 @@ def _file_end(options: SourceOptions, log: FoundLog, end: int) -> int:
 
 def read_files(task: FileRange, options: SourceOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     wanted = task.wanted
-    decoder = Decoder(wanted.topic, wanted.partition, columns, kernel=options.kernel)
+    decoder = Decoder(wanted.topic, wanted.partition, columns, kernel=options.kernel, rows_max=ROWS_MAX)
     fetch = FileFetch(
         task, LossReport(options.fail_on_data_loss), committed_only=options.isolation_level == READ_COMMITTED
     )
@@ -105,7 +106,11 @@ def _chosen(options: SourceOptions) -> dict[Place, FoundLog]:
 def _edges(options: SourceOptions, logs: Mapping[Place, FoundLog], report: LossReport) -> tuple[Offsets, Offsets]:
     places = list(logs)
     if options.client is None:
-        ends = {place: log.active_end() if options.backfill_active else log.closed_end for place, log in logs.items()}
+        # A log may begin inside its active segment: then it has no history.
+        ends = {
+            place: max(log.start, log.active_end() if options.backfill_active else log.closed_end)
+            for place, log in logs.items()
+        }
         starts = {place: log.start for place, log in logs.items()}
         return _from_files("starting", options.start, starts, ends), _from_files("ending", options.end, starts, ends)
     with options.client.cluster() as cluster:

@@ -4,10 +4,10 @@ Leaders are asked once for all their partitions, so a thousand of them cost a ha
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from skidway.client.cluster import Cluster, NoSuchTopic, Topic
+from skidway.client.cluster import Cluster, NoSuchPartition, NoSuchTopic, Topic
 from skidway.client.connection import Connection
 from skidway.client.errors import check
 from skidway.client.offsets import EARLIEST, LATEST
@@ -23,6 +23,7 @@ from skidway.wire.schema.list_offsets import (
 Offsets = dict[Place, int]
 NO_ID = bytes(16)
 PLACES_SHOWN = 5
+FIND_ATTEMPTS = 5
 
 
 @dataclass(slots=True)
@@ -72,6 +73,16 @@ class OffsetReader:
             missing = []
         places = [(topic.name, partition) for topic in described.values() for partition in topic.partitions]
         return Found(sorted(places), _ids(described), missing)
+
+    def find_with(self, ask: Callable[[Found], Offsets]) -> tuple[Found, Offsets]:
+        """What there is, and offsets of it; once more if some of it went in between."""
+        for _ in range(FIND_ATTEMPTS):
+            found = self.find()
+            try:
+                return found, ask(found)
+            except (NoSuchTopic, NoSuchPartition) as error:
+                gone = error
+        raise gone
 
     def find_all(self) -> Found:
         """Like `find` for a read that begins: what was named must exist."""

@@ -9,9 +9,12 @@ from skidway.spark.fetching import RangeFetch, borrowed
 from skidway.spark.options import SourceOptions
 from skidway.spark.planning import LossReport, OffsetRange
 
+ROWS_MAX = 50_000
+"""In one table: about what one fetch brings, so that no small one follows a large one."""
+
 
 def read_range(wanted: OffsetRange, options: SourceOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    decoder = Decoder(wanted.topic, wanted.partition, columns, kernel=options.kernel)
+    decoder = Decoder(wanted.topic, wanted.partition, columns, kernel=options.kernel, rows_max=ROWS_MAX)
     with borrowed(options.brokers) as cluster:
         fetch = RangeFetch(
             cluster,

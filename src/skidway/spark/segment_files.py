@@ -22,7 +22,7 @@ from skidway.spark.offsets import NO_ID
 from skidway.spark.planning import LossReport, OffsetRange
 from skidway.spark.positions import Place
 
-CHUNK_BYTES = 8 * MIB
+CHUNK_BYTES = 4 * MIB
 SWAP_PATIENCE_S = 10.0
 PAUSE_S = 0.05
 SMALL_FILE_BYTES_MAX = 64 * MIB

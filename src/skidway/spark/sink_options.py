@@ -23,6 +23,8 @@ BUFFER_MEMORY = "kafka.buffer.memory"
 REQUEST_SIZE = "kafka.max.request.size"
 BLOCK = "kafka.max.block.ms"
 CHECKPOINT = "checkpointLocation"
+QUERY_NAME = "queryName"
+"""Spark hands it over among the options when a query has a name, as those of Declarative Pipelines always have."""
 
 WITHOUT_EFFECT_HERE = ("kafka.linger.ms", "kafka.retries", "kafka.partitioner.adaptive.partitioning.enable")
 """A task has all its rows at hand, so nothing lingers; what cannot be delivered is tried until the delivery timeout."""
@@ -40,6 +42,7 @@ KNOWN = (
     REQUEST_SIZE,
     BLOCK,
     CHECKPOINT,
+    QUERY_NAME,
 )
 
 _OF_THE_SOURCE = ("it is an option of the source", "leave it out of the write")

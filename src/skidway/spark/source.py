@@ -2,6 +2,9 @@
 
 Batch: `planning` on the driver, one task for each range. Stream: `streaming.StreamPlanner` lives in the driver's
 Python process for as long as the query runs. Tasks get a copy of the reader and their range, and nothing else.
+
+Spark starts several Python processes for one read (to look the source up, to make it, to plan, to run tasks), so what
+only one of them needs is imported there.
 """
 
 import logging
@@ -35,16 +38,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from skidway.spark.backfill import plan_backfill, read_files
-from skidway.spark.batch import plan_batch
 from skidway.spark.options import SourceOptions, without_effect
 from skidway.spark.planning import OffsetRange
-from skidway.spark.reading import read_range
-from skidway.spark.segment_files import FileRange
-from skidway.spark.streaming import Mark, StreamPlanner
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from skidway.spark.segment_files import FileRange
+    from skidway.spark.streaming import StreamPlanner
 
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -105,7 +106,7 @@ class SkidwaySource(DataSource):
 class RangePartition(InputPartition):
     """The work of one task."""
 
-    def __init__(self, wanted: OffsetRange | FileRange) -> None:
+    def __init__(self, wanted: "OffsetRange | FileRange") -> None:
         super().__init__(wanted)
 
 
@@ -116,7 +117,11 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         if self.options.backfill_paths:
+            from skidway.spark.backfill import plan_backfill
+
             return [RangePartition(wanted) for wanted in plan_backfill(self.options)]
+        from skidway.spark.batch import plan_batch
+
         return [RangePartition(wanted) for wanted in plan_batch(self.options)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -143,6 +148,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         least = None if isinstance(limit, ReadAllAvailable) else self.options.min_offsets_per_trigger
+        from skidway.spark.streaming import Mark
+
         end = self.planner.next(Mark.from_json(start), limit=most, least=least)
         return start if end is None else end.to_json()
 
@@ -154,6 +161,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planner.stop_at_present()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        from skidway.spark.streaming import Mark
+
         ranges = self.planner.ranges(Mark.from_json(start), Mark.from_json(end))
         return [RangePartition(wanted) for wanted in ranges]
 
@@ -165,9 +174,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner.close()
 
     @property
-    def planner(self) -> StreamPlanner:
+    def planner(self) -> "StreamPlanner":
         """Made on the driver when first needed: a reader is pickled for the tasks, connections cannot be."""
         if self._planner is None:
+            from skidway.spark.streaming import StreamPlanner
+
             self._planner = StreamPlanner(self.options)
         return self._planner
 
@@ -176,9 +187,13 @@ def _read(partition: InputPartition, options: SourceOptions, columns: Sequence[s
     # Spark makes up a partition of its own where a batch read planned none.
     if not isinstance(partition, RangePartition):
         return iter(())
-    if isinstance(partition.value, FileRange):
-        return read_files(partition.value, options, columns)
-    return read_range(partition.value, options, columns)
+    if isinstance(partition.value, OffsetRange):
+        from skidway.spark.reading import read_range
+
+        return read_range(partition.value, options, columns)
+    from skidway.spark.backfill import read_files
+
+    return read_files(partition.value, options, columns)
 
 
 def columns_of(schema: StructType) -> list[str]:

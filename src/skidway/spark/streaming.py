@@ -72,7 +72,8 @@ class StreamPlanner:
         self._initial: Mark | None = None
         self._target: Mark | None = None
         self._last_batch_s: float | None = None
-        self._missing: tuple[str, ...] = ()
+        self._found: Found | None = None
+        self._missing: list[str] = []
         self._has_planned = False
         self._progress = Progress(self.cluster, options.group_id) if options.group_id else None
 
@@ -103,10 +104,11 @@ class StreamPlanner:
 
         `least`: wait for so many, or for the longest delay that the options allow.
         """
-        if self._progress is not None:
-            self._progress.commit(start.offsets)
         end = self._target or self._ends(start)
         self.newest = end
+        self._check_missing(start)
+        if self._progress is not None:
+            self._progress.commit(start.offsets)
         if self.report.fail:
             self._check(start, end)
         offsets = self._admit(start, end, limit, least)
@@ -133,10 +135,14 @@ class StreamPlanner:
         if start.offsets == end.offsets and not start.made_anew(end.ids):
             return []
         begin = start.offsets if end.began is None else end.began
-        found = self.reader.find()
-        gone = set(end.made_anew(found.ids))
-        here = [place for place in found.places if place in end.offsets and place[0] not in gone]
-        ranges = plan(begin, end.offsets, end.ids, self.reader.earliest(here), start.made_anew(end.ids), self.report)
+
+        def log_starts(found: Found) -> Offsets:
+            gone = set(end.made_anew(found.ids))
+            here = [place for place in found.places if place in end.offsets and place[0] not in gone]
+            return self.reader.earliest(here)
+
+        _, starts = self.reader.find_with(log_starts)
+        ranges = plan(begin, end.offsets, end.ids, starts, start.made_anew(end.ids), self.report)
         return split(
             ranges,
             min_partitions=self.options.min_partitions,
@@ -148,24 +154,24 @@ class StreamPlanner:
         for attempt in range(self.options.offset_retries + 1):
             if attempt:
                 time.sleep(self.options.offset_retry_pause_ms / 1000)
-            found = self.reader.find() if self._initial is not None or start is not None else self.reader.find_all()
-            ends = Mark(self.reader.latest(found.places), found.ids)
-            if start is None or not any(end < start.offsets.get(place, 0) for place, end in ends.offsets.items()):
+            found, offsets = self.reader.find_with(lambda found: self.reader.latest(found.places))
+            self._found = found
+            ends = Mark(offsets, found.ids)
+            if start is None or start.made_anew(ends.ids):
                 break
-            if start.made_anew(ends.ids):
+            if not any(end < start.offsets.get(place, 0) for place, end in offsets.items()):
                 break
-        if start is not None and found.missing:
-            self._check_missing(start, found)
         return ends
 
-    def _check_missing(self, start: Mark, found: Found) -> None:
+    def _check_missing(self, start: Mark) -> None:
         """A topic that was read and is gone is a loss, for others to report; one that was not may be a mistake."""
+        assert self._found is not None
         known = {f"topic {topic}" for topic, _ in start.offsets}
         known |= {f"partition {partition} of topic {topic}" for topic, partition in start.offsets}
-        unknown = tuple(name for name in found.missing if name not in known)
+        unknown = [name for name in self._found.missing if name not in known]
         if unknown and self.report.fail:
-            self.reader.require(found)
-        elif unknown != self._missing:
+            self.reader.require(self._found)
+        elif unknown and unknown != self._missing:
             logger.warning("there is no %s; it is read when there is", ", ".join(unknown))
         self._missing = unknown
 

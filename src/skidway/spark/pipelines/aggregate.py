@@ -81,7 +81,7 @@ class Aggregate:
                 return topics.rewriting_topics(
                     topics.write_stream(messages, self.name, options, trigger, "update"), options
                 )
-            writer = topics.write_stream(messages, self.name, options, trigger, sink_refuses_names=True)
+            writer = topics.write_stream(messages, self.name, options, trigger)
             return topics.to_topics(writer, options)
         assert options.to_table is not None
         table = open_table(Target(options.to_table, options.format))

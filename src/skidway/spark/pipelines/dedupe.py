@@ -42,9 +42,7 @@ class Dedupe:
         options = self.options
         topics.ensure_topics(options.bootstrap, [options.to_topic], options.topic[0])
         frame = self.distinct(topics.read_stream(spark, options))
-        return topics.to_topics(
-            topics.write_stream(frame, self.name, options, trigger, sink_refuses_names=True), options
-        )
+        return topics.to_topics(topics.write_stream(frame, self.name, options, trigger), options)
 
     def distinct(self, records: DataFrame) -> DataFrame:
         options = self.options

@@ -1,8 +1,9 @@
 """`skidway pipeline init`: a small project for Spark's Declarative Pipelines, over a topic, to run and to change.
 
 A streaming table of the topic's records, a materialized view over it, and a sink that writes to another topic.
-`spark-pipelines run` in the folder, with SPARK_CONF_DIR at its `conf`, brings all of them up to date; run it again, from cron or a scheduler, and it goes
-on where it ended. For something that runs all the time, `skidway pipeline run` is the better choice.
+`spark-pipelines run` in the folder, with SPARK_CONF_DIR at its `conf`, brings all of them up to date; run it again,
+from cron or a scheduler, and it goes on where it ended. For something that runs all the time, `skidway pipeline run`
+is the better choice.
 """
 
 import json

@@ -84,9 +84,7 @@ class Route:
         session.conf.set("spark.sql.session.timeZone", "UTC")
         topics.ensure_topics(options.bootstrap, [*options.targets(), *options.dead_letter_topics()], options.topic[0])
         frame = self.messages(topics.read_stream(session, options))
-        return topics.to_topics(
-            topics.write_stream(frame, self.name, options, trigger, sink_refuses_names=True), options
-        )
+        return topics.to_topics(topics.write_stream(frame, self.name, options, trigger), options)
 
     def messages(self, records: DataFrame) -> DataFrame:
         """topic, key, value, headers of all that is to be written, dead letters included."""

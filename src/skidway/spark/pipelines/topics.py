@@ -44,19 +44,15 @@ def write_stream(
     options: Common,
     trigger: Trigger,
     mode: str = "append",
-    *,
-    sink_refuses_names: bool = False,
 ) -> Any:
     """The writer of a pipeline's query; a sink and `start` are left to say."""
     folder = options.folder(name)
-    writer = (
-        frame.writeStream.outputMode(mode)
+    return (
+        frame.writeStream.queryName(name)
+        .outputMode(mode)
         .option("checkpointLocation", f"file://{_absolute(folder)}" if "://" not in folder else folder)
         .trigger(**trigger.spark())
     )
-    # Spark hands queryName to Python sinks as an option, and ours refuses options it does not know: only queries
-    # that write tables carry the name.
-    return writer if sink_refuses_names else writer.queryName(name)
 
 
 def to_topics(writer: Any, options: Common) -> StreamingQuery:
