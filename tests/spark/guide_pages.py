@@ -98,6 +98,9 @@ def commands(block: str) -> Iterator[tuple[str, str | None]]:
     """Each command of a console block with what is shown below it, if anything."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, shown = part.partition("\n")
+        if "<<'END'" in command:
+            given, _, shown = shown.partition("\nEND\n")
+            command = f"{command}\n{given}\nEND\n"
         yield command.split("  # ")[0].strip(), shown or None
 
 
