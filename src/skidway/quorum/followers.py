@@ -1,0 +1,82 @@
+"""The leader's view of the others: how far each has the log, and when it was last heard of.
+
+The position of a follower is where it fetches from: it asks for more only after what it has is durable, so everything
+below is kept. The leader's own position is its synced offset.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from skidway.quorum.voters import Member, Voters
+
+
+@dataclass(slots=True)
+class Follower:
+    member: Member
+    end_offset: int
+    fetched_ms: int
+    caught_up_ms: int = -1
+    """When it last had all that the leader had, as far as is known."""
+    leader_end: int = -1
+    """Where the leader's log ended at the last fetch."""
+
+
+class Followers:
+    """Voters and observers alike. `epoch_start` is the offset of the leader's first record in its epoch."""
+
+    def __init__(self, me: Member, epoch_start: int, now_ms: int) -> None:
+        self.me = me
+        self.epoch_start = epoch_start
+        self._since_ms = now_ms
+        self._by_id: dict[int, Follower] = {}
+
+    def __iter__(self) -> Iterator[Follower]:
+        return iter([self._by_id[node_id] for node_id in sorted(self._by_id)])
+
+    def find(self, member: Member) -> Follower | None:
+        found = self._by_id.get(member.node_id)
+        return found if found is not None and found.member == member else None
+
+    def on_fetch(self, member: Member, offset: int, leader_end: int, now_ms: int) -> None:
+        known = self.find(member)
+        if known is None:
+            # Also a node that comes back with another directory: what it had before is gone.
+            known = self._by_id[member.node_id] = Follower(member, offset, now_ms)
+        if offset >= leader_end:
+            known.caught_up_ms = now_ms
+        elif 0 <= known.leader_end <= offset:
+            known.caught_up_ms = max(known.caught_up_ms, known.fetched_ms)
+        known.end_offset = offset
+        known.fetched_ms = now_ms
+        known.leader_end = leader_end
+
+    def high_watermark(self, voters: Voters, synced_offset: int) -> int:
+        """What a majority holds; -1 as long as that does not include a record of this epoch."""
+        positions = sorted((self._position(voter.member, voters, synced_offset) for voter in voters), reverse=True)
+        held = positions[voters.majority - 1]
+        # Records of earlier epochs count only through one of this epoch: another leader could replace them.
+        return held if held > self.epoch_start else -1
+
+    def _position(self, voter: Member, voters: Voters, synced_offset: int) -> int:
+        if voter.node_id == self.me.node_id:
+            return synced_offset
+        follower = self._by_id.get(voter.node_id)
+        return follower.end_offset if follower is not None and follower.member in voters else -1
+
+    def heard_ms(self, voters: Voters, now_ms: int) -> int:
+        """The moment from which on a majority, this node included if it votes, was heard of."""
+        times = sorted((self._heard(voter.member, voters, now_ms) for voter in voters), reverse=True)
+        return times[voters.majority - 1]
+
+    def _heard(self, voter: Member, voters: Voters, now_ms: int) -> int:
+        if voter.node_id == self.me.node_id:
+            return now_ms
+        follower = self._by_id.get(voter.node_id)
+        if follower is None or follower.member not in voters:
+            return self._since_ms
+        return max(follower.fetched_ms, self._since_ms)
+
+    def successors(self, voters: Voters) -> tuple[Member, ...]:
+        """The other voters, whoever has most of the log first."""
+        others = [member for member in voters.members if member.node_id != self.me.node_id]
+        return tuple(sorted(others, key=lambda member: (-self._position(member, voters, -1), member)))

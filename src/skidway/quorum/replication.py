@@ -1,0 +1,137 @@
+"""How the quorum's log gets from the leader to the others: fetches, divergence, snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from skidway.errors import CorruptMessage, ErrorCode
+from skidway.quorum.messages import (
+    EpochEnd,
+    Fetch,
+    FetchAnswer,
+    FetchSnapshot,
+    SnapshotAnswer,
+)
+from skidway.quorum.storage import QuorumLog
+
+if TYPE_CHECKING:
+    from skidway.quorum.machine import Quorum
+
+
+def _refusal(quorum: Quorum, epoch: int) -> ErrorCode:
+    if epoch < quorum.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if epoch > quorum.epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NONE if quorum.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def on_fetch(quorum: Quorum, request: Fetch, now_ms: int) -> FetchAnswer:
+    if request.epoch > quorum.epoch:
+        # A replica that stood in a later epoch and never was heard could not come back otherwise.
+        quorum.step_down(request.epoch, now_ms)
+    answer = fetch_answer(quorum, request)
+    if answer.error or answer.diverging is not None or answer.snapshot is not None:
+        return answer
+    assert quorum.followers is not None
+    quorum.followers.on_fetch(request.replica, request.offset, quorum.log.end_offset, now_ms)
+    quorum.advance(now_ms)
+    # What it asked for was looked up before: the watermark it moved belongs into the answer all the same.
+    return replace(answer, high_watermark=quorum.high_watermark)
+
+
+def fetch_answer(quorum: Quorum, request: Fetch) -> FetchAnswer:
+    error = _refusal(quorum, request.epoch)
+    if error:
+        return FetchAnswer(quorum.epoch, quorum.leader, error=error)
+    log = quorum.log
+    snapshot = _needed_snapshot(log, request)
+    if snapshot is not None:
+        return FetchAnswer(quorum.epoch, quorum.leader, quorum.high_watermark, snapshot=snapshot)
+    agreed = log.end_of_epoch(request.last_epoch)
+    if request.offset > 0 and (agreed.epoch != request.last_epoch or agreed.end_offset < request.offset):
+        return FetchAnswer(quorum.epoch, quorum.leader, quorum.high_watermark, diverging=agreed)
+    return FetchAnswer(quorum.epoch, quorum.leader, quorum.high_watermark, log.read(request.offset))
+
+
+def _needed_snapshot(log: QuorumLog, request: Fetch) -> EpochEnd | None:
+    snapshot = log.snapshot
+    if snapshot is None:
+        return None
+    if request.offset < log.start_offset or request.last_epoch < snapshot.epoch:
+        # Epochs before the snapshot's have left no trace to compare with.
+        return snapshot
+    if request.offset == log.start_offset > 0 and request.last_epoch != snapshot.epoch:
+        return snapshot
+    return None
+
+
+def on_fetch_answer(quorum: Quorum, request: Fetch, answer: FetchAnswer, now_ms: int) -> None:
+    """The leader's answer to the fetch that was under way."""
+    if answer.error:
+        quorum.try_later(now_ms)
+        return
+    log = quorum.log
+    if (request.epoch, request.offset, request.last_epoch) != (quorum.epoch, log.end_offset, log.last_epoch):
+        return
+    quorum.heard_leader(now_ms)
+    if answer.snapshot is not None:
+        quorum.fetching_snapshot = answer.snapshot
+        quorum.snapshot_position = 0
+        quorum.log.begin_snapshot(answer.snapshot)
+        return
+    quorum.fetched_from_leader = True
+    if answer.diverging is not None:
+        _truncate(quorum, answer.diverging)
+        return
+    if answer.records:
+        try:
+            for offset, voters in quorum.log.append_fetched(answer.records):
+                quorum.history.add(offset, voters)
+        except CorruptMessage:
+            # Broken on its way or on the leader's disk: nothing of it was taken; ask again.
+            quorum.try_later(now_ms)
+            return
+    quorum.high_watermark = max(quorum.high_watermark, min(answer.high_watermark, quorum.log.end_offset))
+
+
+def _truncate(quorum: Quorum, diverging: EpochEnd) -> None:
+    mine = quorum.log.end_of_epoch(diverging.epoch)
+    end = min(mine.end_offset, diverging.end_offset) if mine.epoch == diverging.epoch else mine.end_offset
+    assert end >= quorum.high_watermark, f"a committed record would be cut off: {end} < {quorum.high_watermark}"
+    quorum.log.truncate_to(end)
+    quorum.history.truncate_to(end)
+
+
+def on_fetch_snapshot(quorum: Quorum, request: FetchSnapshot, now_ms: int) -> SnapshotAnswer:
+    error = _refusal(quorum, request.epoch)
+    if error:
+        return SnapshotAnswer(quorum.epoch, quorum.leader, error=error)
+    found = quorum.log.read_snapshot(request.snapshot, request.position)
+    if found is None:
+        return SnapshotAnswer(quorum.epoch, quorum.leader, error=ErrorCode.SNAPSHOT_NOT_FOUND)
+    size, data = found
+    if not 0 <= request.position < size:
+        return SnapshotAnswer(quorum.epoch, quorum.leader, error=ErrorCode.POSITION_OUT_OF_RANGE)
+    return SnapshotAnswer(quorum.epoch, quorum.leader, request.snapshot, size, request.position, data)
+
+
+def on_snapshot_answer(quorum: Quorum, answer: SnapshotAnswer, now_ms: int) -> None:
+    if quorum.fetching_snapshot is None:
+        return
+    if answer.error:
+        # Replaced by a newer one in the meantime, perhaps: the next fetch tells.
+        quorum.fetching_snapshot = None
+        quorum.try_later(now_ms)
+        return
+    quorum.heard_leader(now_ms)
+    if answer.snapshot != quorum.fetching_snapshot or answer.position != quorum.snapshot_position:
+        return
+    quorum.snapshot_position = quorum.log.append_snapshot(answer.data)
+    if quorum.snapshot_position < answer.size:
+        return
+    snapshot, quorum.fetching_snapshot = quorum.fetching_snapshot, None
+    voters = quorum.log.finish_snapshot()
+    quorum.history.begin_anew(snapshot.end_offset - 1, voters)
+    quorum.high_watermark = max(quorum.high_watermark, snapshot.end_offset)

@@ -1,0 +1,20 @@
+"""How patient a member of the quorum is."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class QuorumSettings:
+    election_timeout_ms: int = 500
+    """Without a leader for this long, and up to as long again, a voter stands for election."""
+    fetch_timeout_ms: int = 1_000
+    """A follower that got no answer from its leader for this long looks for another."""
+    request_timeout_ms: int = 1_000
+    """A request without an answer is asked again."""
+    retry_ms: int = 50
+    """The pause before something failed is tried again."""
+
+    @property
+    def check_quorum_ms(self) -> int:
+        """A leader that was not heard of by a majority for this long resigns: by then they have given it up."""
+        return self.fetch_timeout_ms * 3 // 2

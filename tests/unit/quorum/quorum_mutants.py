@@ -1,0 +1,251 @@
+"""Mistakes that quorums have been known to make, each as a change of the machine that the storms must find."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from quorum_world import DiskMemory, MemoryLog
+
+from skidway.quorum import replication
+from skidway.quorum.followers import Followers
+from skidway.quorum.machine import Quorum, Role
+from skidway.quorum.messages import EpochEnd, Fetch, FetchAnswer, Vote
+from skidway.quorum.storage import Remembered
+from skidway.quorum.voters import VoterHistory, Voters
+
+
+@contextmanager
+def vote_not_persisted() -> Iterator[None]:
+    """A member votes, forgets it in a crash, and votes again."""
+
+    def save(self: DiskMemory, remembered: Remembered) -> None:
+        self.disk.remembered = Remembered(remembered.epoch, remembered.leader, None)
+
+    with patch.object(DiskMemory, "save", save):
+        yield
+
+
+@contextmanager
+def epoch_not_persisted() -> Iterator[None]:
+    """An epoch is forgotten in a crash, so one may be led twice."""
+
+    def save(self: DiskMemory, remembered: Remembered) -> None:
+        pass
+
+    with patch.object(DiskMemory, "save", save):
+        yield
+
+
+@contextmanager
+def grants_any_log() -> Iterator[None]:
+    """A vote for somebody who lacks committed records."""
+
+    def may_grant(self: Quorum, request: Vote) -> bool:
+        if request.pre_vote:
+            return self.role is not Role.LEADER and not self.fetched_from_leader
+        return self.leader == -1 and self.voted in (None, request.candidate)
+
+    with patch.object(Quorum, "_may_grant", may_grant):
+        yield
+
+
+@contextmanager
+def votes_twice() -> Iterator[None]:
+    """A vote for whoever asks last in an epoch."""
+    original = Quorum._may_grant
+
+    def may_grant(self: Quorum, request: Vote) -> bool:
+        if request.pre_vote:
+            return original(self, request)
+        return (request.last_epoch, request.end_offset) >= (self.log.last_epoch, self.log.end_offset)
+
+    with patch.object(Quorum, "_may_grant", may_grant):
+        yield
+
+
+@contextmanager
+def leader_counts_unsynced() -> Iterator[None]:
+    """The leader's own position is its log's end, not what it synced."""
+    original = Followers.high_watermark
+
+    def high_watermark(self: Followers, voters: Voters, synced_offset: int) -> int:
+        return original(self, voters, 2**40)
+
+    with patch.object(Followers, "high_watermark", high_watermark):
+        yield
+
+
+@contextmanager
+def follower_promises_unsynced() -> Iterator[None]:
+    """A follower asks for more before what it has is durable."""
+    with patch.object(MemoryLog, "synced_offset", property(lambda self: self.end_offset)):
+        yield
+
+
+@contextmanager
+def commits_older_epochs() -> Iterator[None]:
+    """A leader takes records of earlier epochs for committed once a majority has them."""
+
+    def high_watermark(self: Followers, voters: Voters, synced_offset: int) -> int:
+        positions = sorted((self._position(v.member, voters, synced_offset) for v in voters), reverse=True)
+        return positions[voters.majority - 1]
+
+    with patch.object(Followers, "high_watermark", high_watermark):
+        yield
+
+
+@contextmanager
+def minority_commits() -> Iterator[None]:
+    """One too few."""
+    with patch.object(Voters, "majority", property(lambda self: max(len(self) // 2, 1))):
+        yield
+
+
+@contextmanager
+def divergence_ignored() -> Iterator[None]:
+    """The leader appends to whatever the follower has."""
+    original = replication.fetch_answer
+
+    def fetch_answer(quorum: Quorum, request: Fetch) -> FetchAnswer:
+        answer = original(quorum, request)
+        if answer.diverging is not None and request.offset <= quorum.log.end_offset:
+            records = quorum.log.read(request.offset)
+            return FetchAnswer(answer.epoch, answer.leader, answer.high_watermark, records)
+        return answer
+
+    with patch.object(replication, "fetch_answer", fetch_answer):
+        yield
+
+
+@contextmanager
+def truncates_too_little() -> Iterator[None]:
+    """The follower cuts where its own epoch ends, not where the leader's does."""
+
+    def truncate(quorum: Quorum, diverging: EpochEnd) -> None:
+        end = quorum.log.end_of_epoch(diverging.epoch).end_offset
+        quorum.log.truncate_to(end)
+        quorum.history.truncate_to(end)
+
+    with patch.object(replication, "_truncate", truncate):
+        yield
+
+
+@contextmanager
+def leads_on_after_restart() -> Iterator[None]:
+    """A leader that comes back takes up its epoch where it left it."""
+    original = Quorum._resume
+
+    def resume(self: Quorum, now_ms: int) -> None:
+        if self._remembered.leader == self.me.node_id and self.is_voter:
+            self._become_leader([self.me], now_ms)
+        else:
+            original(self, now_ms)
+
+    with patch.object(Quorum, "_resume", resume):
+        yield
+
+
+@contextmanager
+def watermark_beyond_log() -> Iterator[None]:
+    """A follower takes the leader's watermark for its own, whatever it has."""
+    original = replication.on_fetch_answer
+
+    def on_fetch_answer(quorum: Quorum, request: Fetch, answer: FetchAnswer, now_ms: int) -> None:
+        original(quorum, request, answer, now_ms)
+        if not answer.error:
+            quorum.high_watermark = max(quorum.high_watermark, answer.high_watermark)
+
+    with patch.object(replication, "on_fetch_answer", on_fetch_answer):
+        yield
+
+
+@contextmanager
+def two_changes_at_once() -> Iterator[None]:
+    """The voters are changed again before the last change is committed."""
+
+    def may_change_voters(self: Quorum) -> str | None:
+        return None if self.role is Role.LEADER else "not the leader"
+
+    with patch.object(Quorum, "may_change_voters", property(may_change_voters)):
+        yield
+
+
+@contextmanager
+def voters_survive_truncation() -> Iterator[None]:
+    """A set of voters stays although its record was cut off."""
+    with patch.object(VoterHistory, "truncate_to", lambda self, end_offset: None):
+        yield
+
+
+@contextmanager
+def leader_counts_itself_when_removed() -> Iterator[None]:
+    """A leader that is no voter any more counts itself towards the majority."""
+
+    def high_watermark(self: Followers, voters: Voters, synced_offset: int) -> int:
+        positions = [self._position(v.member, voters, synced_offset) for v in voters]
+        if self.me not in voters:
+            positions.append(synced_offset)
+        held = sorted(positions, reverse=True)[voters.majority - 1]
+        return held if held > self.epoch_start else -1
+
+    with patch.object(Followers, "high_watermark", high_watermark):
+        yield
+
+
+@contextmanager
+def no_check_quorum() -> Iterator[None]:
+    """A cut-off leader goes on for ever."""
+
+    def heard_ms(self: Followers, voters: Voters, now_ms: int) -> int:
+        return now_ms
+
+    with patch.object(Followers, "heard_ms", heard_ms):
+        yield
+
+
+@contextmanager
+def takes_late_answers() -> Iterator[None]:
+    """What a fetch that was given up brings is appended all the same."""
+    original = Quorum._answered
+
+    def answered(self: Quorum, node_id: int, request: Any) -> bool:
+        original(self, node_id, request)
+        return True
+
+    original_fetch = replication.on_fetch_answer
+
+    def on_fetch_answer(quorum: Quorum, request: Fetch, answer: FetchAnswer, now_ms: int) -> None:
+        forged = Fetch(request.replica, quorum.epoch, quorum.log.end_offset, quorum.log.last_epoch, 0)
+        original_fetch(quorum, forged, answer, now_ms)
+
+    with (
+        patch.object(Quorum, "_answered", answered),
+        patch.object(replication, "on_fetch_answer", on_fetch_answer),
+    ):
+        yield
+
+
+FOUND_BY = {
+    epoch_not_persisted: 0,
+    grants_any_log: 6,
+    votes_twice: 27,
+    leader_counts_unsynced: 14,
+    follower_promises_unsynced: 14,
+    minority_commits: 0,
+    divergence_ignored: 0,
+    truncates_too_little: 0,
+    leads_on_after_restart: 14,
+    watermark_beyond_log: 0,
+    two_changes_at_once: 21,
+    takes_late_answers: 23,
+}
+"""A seed whose storm finds it."""
+NOT_FOUND_YET = [
+    vote_not_persisted,
+    commits_older_epochs,
+    voters_survive_truncation,
+    leader_counts_itself_when_removed,
+    no_check_quorum,
+]
+"""Not within forty seeds: the storms, or the checks, have to become better at these."""
