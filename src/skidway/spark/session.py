@@ -20,6 +20,7 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 
 CONFIGURATION = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     # INT96, the default, is read by few and indexed by nobody.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

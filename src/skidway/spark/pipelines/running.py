@@ -133,9 +133,9 @@ def count(status: Status, progress: Any) -> None:
     lag: int | None = None
     for source in progress["sources"]:
         start, end, latest = (_offsets(source[name]) for name in ("startOffset", "endOffset", "latestOffset"))
-        status.records += (
-            sum(end[place] - start[place] for place in end if place in start) if start else _rows(progress)
-        )
+        # Spark does not know where the first batch began; our source says so beside its end.
+        start = start or _offsets(_document(source["endOffset"]).get(OURS, {}).get("began"))
+        status.records += sum(end[place] - start.get(place, 0) for place in end)
         if latest:
             lag = (lag or 0) + sum(max(0, latest[place] - end.get(place, 0)) for place in latest)
     status.lag = lag
@@ -144,26 +144,26 @@ def count(status: Status, progress: Any) -> None:
             status.counts[name] = status.counts.get(name, 0) + int(value or 0)
 
 
-def _rows(progress: Any) -> int:
-    return int(progress["numInputRows"])
-
-
 def _as_dict(found: Any) -> dict[str, Any]:
     return dict(found.asDict()) if hasattr(found, "asDict") else dict(found)
 
 
-def _offsets(text: Any) -> dict[tuple[str, str], int]:
-    """{"topic": {"0": 17}} as the source writes it; nothing if it is something else."""
+def _document(text: Any) -> dict[str, Any]:
     try:
         document = json.loads(text) if isinstance(text, str) else text
-        return {
-            (topic, partition): int(offset)
-            for topic, inner in document.items()
-            if topic != OURS
-            for partition, offset in inner.items()
-        }
-    except (ValueError, TypeError, AttributeError):
+    except ValueError:
         return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _offsets(text: Any) -> dict[tuple[str, str], int]:
+    """{"topic": {"0": 17}} as the source writes it; nothing if there is none."""
+    return {
+        (topic, partition): int(offset)
+        for topic, inner in _document(text).items()
+        if topic != OURS
+        for partition, offset in inner.items()
+    }
 
 
 def status_folder(checkpoint: str, name: str) -> Path:
