@@ -44,7 +44,7 @@ test: bytecode
 
 ## chaos        the long crash tests: many power losses, kill -9 for minutes, large logs (needs 3 GB of disk)
 chaos: $(STAMP)
-	$(BIN)/pytest -q -s -m chaos tests/crash tests/storm tests/unit/quorum
+	$(BIN)/pytest -q -s -m chaos tests/crash tests/storm tests/unit/groups tests/unit/quorum
 
 clean:
 	rm -rf $(VENV) data .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -73,6 +73,14 @@ class Classic:
         for group in self._context.groups.values():
             if not isinstance(group, ClassicGroup):
                 continue
+            if group.members and group.leader is None:
+                # It had just come from the consumer protocol, and somebody's partitions wait for a leader.
+                rebalance = Rebalance(self._context, group, now_ms)
+                for member_id in group.members:
+                    rebalance.renew(member_id)
+                rebalance.prepare()
+                decision.notes += rebalance.decision(None).notes
+                continue
             for member in group.members.values():
                 if member.member_id not in group.sessions:
                     deadline_ms = now_ms + member.session_timeout_ms

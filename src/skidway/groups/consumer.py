@@ -93,7 +93,8 @@ class Consumer:
             change = Change(self._context, self._patterns, group, now_ms)
             for member in group.members.values():
                 change.renew(member.member_id)
-                if member.state == MemberState.UNREVOKED and member.classic is None:
+                is_here = member.classic is None and member.epoch != LEAVING_FOR_A_WHILE
+                if is_here and member.state == MemberState.UNREVOKED:
                     change.group.revocations[member.member_id] = now_ms + member.rebalance_timeout_ms
             decision.notes.append(GroupIs(change.group))
         return decision

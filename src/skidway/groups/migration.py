@@ -205,11 +205,13 @@ def downgrade(change: Change, leaving: str | None, reply: Any) -> GroupDecision:
     classic.leader = next(iter(classic.members))
     classic.protocol_name = classic.elected_protocol()
     for each in list(classic.members.values()):
-        target = group.target.get(each.member_id, NO_PARTITIONS)
-        assignment = write_assignment(target, each.metadata(classic.protocol_name), context)
+        # What it may still have, not what it was to get: a consumer join may come before the rebalance is over.
+        held = group.members[each.member_id].held
+        assignment = write_assignment(held, each.metadata(classic.protocol_name), context)
         classic.put(replace(each, assignment=assignment))
     classic.topics = classic.subscribed_topics()
-    record = classic.record()
+    # Without a leader: a coordinator that finds this record, and none of the rebalance after it, begins that anew.
+    record = replace(classic, leader=None).record()
     rebalance = Rebalance(context, classic, change.now_ms)
     for member_id in classic.members:
         rebalance.renew(member_id)

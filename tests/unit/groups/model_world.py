@@ -1,0 +1,177 @@
+"""The world in which a coordinator is held against a naive model: its log, its clock, its dice, and who was answered.
+
+The log takes records as bytes and gives them back as bytes. It commits when told to, so a coordinator can be lost
+with the uncommitted end of it. The dice fall the same way for the whole of a step, so that a model knows the ids that
+are made up in it.
+"""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from skidway.errors import NotCoordinator, ProtocolError
+from skidway.groups.consumer import Consumer
+from skidway.groups.coordinator import GroupCoordinator
+from skidway.groups.operations import Tick
+from skidway.groups.records import GroupRecord, from_batches, to_batch
+from skidway.groups.settings import GroupSettings
+from skidway.runtime.replicated import Operation, Replicated
+
+WALL_MS = 10**12
+
+
+class Topics:
+    """Topics by name and size. A topic made again under its name has another id."""
+
+    def __init__(self, **sizes: int) -> None:
+        self.epoch = 0
+        self.sizes: dict[str, int] = {}
+        self._made: dict[str, int] = {}
+        for name, size in sizes.items():
+            self.resize(name, size)
+
+    def resize(self, name: str, size: int | None) -> None:
+        self.epoch += 1
+        if size is None:
+            del self.sizes[name]
+            return
+        if name not in self.sizes:
+            self._made[name] = self._made.get(name, 0) + 1
+        self.sizes[name] = size
+
+    def partition_count(self, name: str) -> int | None:
+        return self.sizes.get(name)
+
+    def id_of(self, name: str) -> bytes | None:
+        return f"{name}/{self._made[name]}".encode().ljust(16) if name in self.sizes else None
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        name = topic_id.decode().partition("/")[0]
+        return name if self.id_of(name) == topic_id else None
+
+    def names(self) -> list[str]:
+        return list(self.sizes)
+
+
+class Dice:
+    """The same bytes for every throw of a step."""
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def randbytes(self, size: int) -> bytes:
+        return self.step.to_bytes(size, "big")
+
+    def randrange(self, stop: int, /) -> int:
+        return self.step % stop
+
+    def uuid(self) -> str:
+        return str(uuid.UUID(bytes=self.randbytes(16), version=4))
+
+
+class ModelWorld:
+    machine_class: type[GroupCoordinator] = GroupCoordinator
+    """A mutant takes its place where the tests themselves are tested."""
+
+    def __init__(self, settings: GroupSettings, topics: Topics) -> None:
+        self.settings = settings
+        self.topics = topics
+        self.dice = Dice()
+        self.now_ms = 0
+        self.calls = 0
+        self.batches: list[tuple[int, bytes]] = []
+        self._decoded: dict[bytes, list[GroupRecord]] = {}
+        self.committed = 0
+        self.prompt = True
+        """Whether what is written is committed at once."""
+        self.answers: dict[int, Any] = {}
+        """Of the calls answered since they were last taken away."""
+        self.host: Replicated[GroupCoordinator, GroupRecord] = Replicated(self.new_machine, self)
+        self.tick()
+
+    def new_machine(self) -> GroupCoordinator:
+        return self.machine_class(self.settings, self.topics, self.dice, self, Consumer)
+
+    # Clock and store.
+
+    def wall_ms(self) -> int:
+        return WALL_MS + self.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    @property
+    def end_offset(self) -> int:
+        return self.batches[-1][0] if self.batches else 0
+
+    @property
+    def committed_offset(self) -> int:
+        return self.end_offset if self.prompt else self.committed
+
+    def append(self, records: Sequence[GroupRecord], now_ms: int) -> int:
+        self.batches.append((self.end_offset + len(records), bytes(to_batch(records, 0))))
+        return self.end_offset
+
+    def read_all(self) -> list[GroupRecord]:
+        for _, batch in self.batches:
+            if batch not in self._decoded:
+                self._decoded[batch] = list(from_batches(batch))
+        return [record for _, batch in self.batches for record in self._decoded[batch]]
+
+    # What happens.
+
+    def submit(self, operation: Operation[Any]) -> int:
+        """The call's number; its answer comes to `answers`, now or later."""
+        self.calls += 1
+        number = self.calls
+        self.host.submit(operation, self.now_ms, lambda reply: self.answers.__setitem__(number, reply))
+        return number
+
+    def ask(self, operation: Operation[Any]) -> Any:
+        """For questions that are not a step: the answer by the state appended so far, committed or not."""
+        return ask(self.host.machine, operation, self.now_ms)
+
+    def take_answers(self) -> dict[int, Any]:
+        answers, self.answers = self.answers, {}
+        return answers
+
+    def tick(self) -> None:
+        self.host.submit(Tick(), self.now_ms, lambda reply: None)
+
+    def tick_if_due(self) -> None:
+        for _ in range(100):
+            if self.host.machine.deadline_ms > self.now_ms:
+                return
+            self.tick()
+        raise AssertionError("the coordinator is never done with ticks of the same millisecond")
+
+    def commit(self) -> None:
+        self.committed = self.end_offset
+        self.host.on_committed(self.committed)
+
+    def lose(self, *, keep_all: bool = True) -> None:
+        """The coordinator is gone and comes back with what is in the log."""
+        cut = self.end_offset if keep_all else self.committed_offset
+        self.batches = [(end, batch) for end, batch in self.batches if end <= cut]
+        self.committed = min(self.committed, self.end_offset)
+        self.host.on_lost(NotCoordinator())
+        self.tick()
+
+    def rebuilt(self, *, compacted: bool = False) -> GroupCoordinator:
+        """Another coordinator, by the log alone."""
+        records = self.read_all()
+        if compacted:
+            last = {repr(record.key): number for number, record in enumerate(records)}
+            records = [records[number] for number in sorted(last.values()) if records[number].value is not None]
+        machine = self.new_machine()
+        for record in records:
+            machine.apply(record)
+        return machine
+
+
+def ask(machine: GroupCoordinator, operation: Operation[Any], now_ms: int) -> Any:
+    """What it would answer; a refusal is returned."""
+    try:
+        return machine.decide(operation, now_ms).reply
+    except ProtocolError as refusal:
+        return refusal

@@ -1,0 +1,360 @@
+"""Bugs planted in the coordinator, each found by holding it against a naive model: the tests can fail.
+
+Most are planted around the coordinator, in what it is asked and what it decides, so they outlive its inside. A mutant
+is found within a bounded number of random histories, always the same ones.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from classic_against_model import ClassicAgainstModel
+from consumers_against_model import ConsumersAgainstModel
+from hypothesis import Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from mixed_groups import MixedGroups
+from model_world import ModelWorld
+from offsets_against_model import OffsetsAgainstModel
+
+from skidway.errors import ErrorCode, FencedInstanceId, FencedMemberEpoch, IllegalGeneration, NonEmptyGroup
+from skidway.groups import consumer_change
+from skidway.groups.consumer_group import ConsumerGroup
+from skidway.groups.consumer_operations import ConsumerHeartbeat
+from skidway.groups.coordinator import GroupCoordinator
+from skidway.groups.members import ClassicGroup
+from skidway.groups.operations import (
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    Heartbeat,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    MetadataChanged,
+    SyncGroup,
+    SyncReply,
+    Tick,
+)
+from skidway.runtime.replicated import Decision, Operation
+
+HISTORIES_MAX = 400
+
+
+class Mutant(GroupCoordinator):
+    """Decides as it should; what follows is wrong in one way each."""
+
+    def right(self, operation: Operation[Any], now_ms: int) -> Any:
+        return GroupCoordinator.decide(self, operation, now_ms)
+
+
+class HeartbeatsDoNotExtendSessions(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        decision = self.right(operation, now_ms)
+        if isinstance(operation, Heartbeat | ConsumerHeartbeat) and not decision.records:
+            decision.notes = []
+        return decision
+
+
+class FencedInstancesGoOn(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        try:
+            return self.right(operation, now_ms)
+        except FencedInstanceId:
+            if isinstance(operation, Heartbeat):
+                return Decision([], None)
+            raise
+
+
+class OldGenerationsHeartbeat(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        try:
+            return self.right(operation, now_ms)
+        except IllegalGeneration:
+            if isinstance(operation, Heartbeat):
+                return Decision([], None)
+            raise
+
+
+class OldGenerationsCommit(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        try:
+            return self.right(operation, now_ms)
+        except IllegalGeneration:
+            group = self.groups.get(getattr(operation, "group_id", ""))
+            if isinstance(operation, CommitOffsets) and isinstance(group, ClassicGroup):
+                return self.right(replace(operation, generation=group.generation), now_ms)
+            raise
+
+
+class AnyoneCommitsToLiveGroups(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        if isinstance(operation, CommitOffsets) and operation.generation < 0 and operation.group_id == "live":
+            return self.right(replace(operation, group_id="simple", member_id=""), now_ms)
+        return self.right(operation, now_ms)
+
+
+class CommitsAreNotWritten(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        decision = self.right(operation, now_ms)
+        if isinstance(operation, CommitOffsets):
+            decision.records = decision.records[1:]
+        return decision
+
+
+class AssignmentsAreNotWritten(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        decision = self.right(operation, now_ms)
+        if isinstance(operation, SyncGroup):
+            decision.records = []
+        return decision
+
+
+class LeavingIsForgotten(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        decision = self.right(operation, now_ms)
+        if isinstance(operation, LeaveGroup):
+            return Decision([], [ErrorCode.NONE if code == ErrorCode.NONE else code for code in decision.reply])
+        return decision
+
+
+class LeadersHearOfThemselvesOnly(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        decision = self.right(operation, now_ms)
+        for _, reply in decision.answers:
+            if isinstance(reply, JoinReply):
+                reply.members = reply.members[:1]
+        return decision
+
+
+class FollowersGetNothing(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        decision = self.right(operation, now_ms)
+        if isinstance(decision.reply, SyncReply):
+            decision.reply = replace(decision.reply, assignment=b"")
+        return decision
+
+
+class RestartedCoordinatorsForgetSessions(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        is_first = self.deadline_ms == 0
+        decision = self.right(operation, now_ms)
+        if isinstance(operation, Tick) and is_first:
+            decision.notes = decision.notes[-1:]
+        return decision
+
+
+class DelayIsSkipped(Mutant):
+    def __init__(self, settings: Any, *rest: Any) -> None:
+        super().__init__(replace(settings, initial_rebalance_delay_ms=0), *rest)
+
+
+class GroupsGrowWithoutBound(Mutant):
+    def __init__(self, settings: Any, *rest: Any) -> None:
+        super().__init__(replace(settings, size_max=10**6), *rest)
+
+
+class WakesLate(Mutant):
+    @property
+    def deadline_ms(self) -> int:
+        return GroupCoordinator.deadline_ms.fget(self) + 7  # type: ignore[attr-defined, no-any-return]
+
+
+class StaticIdsAreIgnored(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        if isinstance(operation, JoinGroup):
+            operation.instance_id = None
+        return self.right(operation, now_ms)
+
+
+class OffsetsOfDeletedTopicsStay(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        if isinstance(operation, MetadataChanged):
+            return Decision([], None)
+        return self.right(operation, now_ms)
+
+
+class SubscribedOffsetsAreDeleted(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        decision = self.right(operation, now_ms)
+        if isinstance(operation, DeleteOffsets):
+            decision.records = self.offsets.tombstones(operation.group_id, operation.partitions)
+        return decision
+
+
+class GroupsNeverMigrate(Mutant):
+    def __init__(self, settings: Any, *rest: Any) -> None:
+        super().__init__(replace(settings, consumer_migration_policy="disabled"), *rest)
+
+
+class OffsetsExpireEarly(Mutant):
+    def __init__(self, settings: Any, *rest: Any) -> None:
+        super().__init__(replace(settings, retention_ms=settings.retention_ms - 20_000), *rest)
+
+
+class LiveGroupsAreDeleted(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        try:
+            return self.right(operation, now_ms)
+        except NonEmptyGroup:
+            if isinstance(operation, DeleteGroup):
+                return Decision(self.offsets.tombstones(operation.group_id), None)
+            raise
+
+
+class FencedEpochsGoOn(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        try:
+            return self.right(operation, now_ms)
+        except FencedMemberEpoch:
+            assert isinstance(operation, ConsumerHeartbeat)
+            group: Any = self.groups[operation.group_id]
+            return self.right(replace(operation, member_epoch=group.members[operation.member_id].epoch), now_ms)
+
+
+class LeavingForAWhileIsLeaving(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        if isinstance(operation, ConsumerHeartbeat) and operation.member_epoch == -2:
+            decision = self.right(replace(operation, member_epoch=-1), now_ms)
+            decision.reply.member_epoch = -2
+            return decision
+        return self.right(operation, now_ms)
+
+
+class OwnedPartitionsAreNotBelieved(Mutant):
+    """Who is to give partitions up never gets rid of them."""
+
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        if isinstance(operation, ConsumerHeartbeat) and operation.member_epoch > 0:
+            operation.owned = None
+        return self.right(operation, now_ms)
+
+
+class SilenceIsGivingUp(Mutant):
+    """A member that does not say what it owns is taken to own nothing."""
+
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        if isinstance(operation, ConsumerHeartbeat) and operation.member_epoch > 0 and operation.owned is None:
+            operation.owned = []
+        return self.right(operation, now_ms)
+
+
+class TopicsAreNotLookedAtAgain(Mutant):
+    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+        group: Any = self.groups.get("g")
+        if isinstance(group, ConsumerGroup):
+            group.topics_epoch = self._topics.epoch
+        return self.right(operation, now_ms)
+
+
+# Those that are planted inside.
+
+
+def given_before_given_up(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ConsumerGroup, "held_by_others", lambda group, member, wanted: frozenset())
+
+
+def expired_though_subscribed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ClassicGroup, "is_subscribed", lambda group, topic: False)
+
+
+def epoch_stays_when_subscriptions_change(patch: pytest.MonkeyPatch) -> None:
+    subscribe = consumer_change.Change.subscribe
+
+    def forgetful(change: Any, before: Any, member: Any) -> bool:
+        return subscribe(change, before, member) and before is None
+
+    patch.setattr(consumer_change.Change, "subscribe", forgetful)
+
+
+def a_partition_is_left_out(patch: pytest.MonkeyPatch) -> None:
+    plant_assignor(patch, lambda shares: {each: frozenset(sorted(share)[1:]) for each, share in shares.items()})
+
+
+def everything_goes_to_one(patch: pytest.MonkeyPatch) -> None:
+    def unfair(shares: dict[str, Any]) -> dict[str, Any]:
+        first = min(shares)
+        everything: frozenset[Any] = frozenset().union(*shares.values())
+        return {each: everything if each == first else frozenset() for each in shares}
+
+    plant_assignor(patch, unfair)
+
+
+def plant_assignor(patch: pytest.MonkeyPatch, spoil: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    for name, assignor in list(consumer_change.ASSIGNORS.items()):
+        patch.setitem(consumer_change.ASSIGNORS, name, lambda c, n, assignor=assignor: spoil(assignor(c, n)))
+
+
+MUTANTS: list[tuple[type[RuleBasedStateMachine], list[Any]]] = [
+    (
+        ClassicAgainstModel,
+        [
+            HeartbeatsDoNotExtendSessions,
+            FencedInstancesGoOn,
+            OldGenerationsHeartbeat,
+            AssignmentsAreNotWritten,
+            LeavingIsForgotten,
+            LeadersHearOfThemselvesOnly,
+            FollowersGetNothing,
+            RestartedCoordinatorsForgetSessions,
+            DelayIsSkipped,
+            GroupsGrowWithoutBound,
+            WakesLate,
+            StaticIdsAreIgnored,
+        ],
+    ),
+    (
+        OffsetsAgainstModel,
+        [
+            OldGenerationsCommit,
+            AnyoneCommitsToLiveGroups,
+            CommitsAreNotWritten,
+            OffsetsOfDeletedTopicsStay,
+            SubscribedOffsetsAreDeleted,
+            OffsetsExpireEarly,
+            LiveGroupsAreDeleted,
+            expired_though_subscribed,
+        ],
+    ),
+    (
+        ConsumersAgainstModel,
+        [
+            HeartbeatsDoNotExtendSessions,
+            FencedEpochsGoOn,
+            LeavingForAWhileIsLeaving,
+            OwnedPartitionsAreNotBelieved,
+            SilenceIsGivingUp,
+            TopicsAreNotLookedAtAgain,
+            RestartedCoordinatorsForgetSessions,
+            given_before_given_up,
+            epoch_stays_when_subscriptions_change,
+            a_partition_is_left_out,
+            everything_goes_to_one,
+        ],
+    ),
+    (MixedGroups, [GroupsNeverMigrate, CommitsAreNotWritten, given_before_given_up]),
+]
+
+
+@pytest.mark.parametrize(
+    ("tests", "mutant"),
+    [pytest.param(tests, each, id=f"{tests.__name__}-{each.__name__}") for tests, found in MUTANTS for each in found],
+)
+def test_the_model_finds(tests: type[RuleBasedStateMachine], mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine_class = GroupCoordinator
+    if isinstance(mutant, type):
+        machine_class = mutant
+    else:
+        mutant(monkeypatch)
+    world_class = type("MutantWorld", (ModelWorld,), {"machine_class": machine_class})
+    tested = type(tests.__name__, (tests,), {"world_class": world_class})
+    tries = settings(
+        max_examples=HISTORIES_MAX,
+        stateful_step_count=40,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+    )
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(tested, settings=tries)
