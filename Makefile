@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup run check test chaos interop bench bench-kafka clean
+.PHONY: help setup run demo check test chaos interop bench bench-kafka clean
 
 help:
 	@grep -hE '^## ' $(MAKEFILE_LIST) | sed 's/## /  /'
@@ -39,6 +39,10 @@ check: $(STAMP)
 test: bytecode
 	$(BIN)/pytest -q -n 2 --dist loadgroup --ignore tests/spark tests
 	$(BIN)/pytest -q tests/spark
+
+## demo         a broker, a shop's events and four pipelines on Spark for about a minute (ARGS="--seconds 20")
+demo: bytecode
+	$(BIN)/python -m demo $(ARGS)
 
 -include bench/bench.mk interop/interop.mk
 

@@ -49,7 +49,12 @@ def test_windows_are_summed_and_written_once_when_they_are_over(spark: Any, boot
         checkpoint=str(tmp_path / "checkpoint"),
     )
     put(bootstrap, topic, [*PURCHASES, b"no JSON", {"country": "DE"}])
-    run(spark, Aggregate(options))
+    observed: Counter[str] = Counter()
+    for progress in run(spark, Aggregate(options)).recentProgress:
+        observed.update(
+            {name: count for row in progress["observedMetrics"].values() for name, count in row.asDict().items()}
+        )
+    assert observed == {"read": 6, "without_time": 2}
     # The watermark of the first run is known to the second: it closes the first minute, and the late one is left out.
     put(bootstrap, topic, [{"at": at(200), "country": "JP", "amount": 1}])
     run(spark, Aggregate(options))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skidway.spark.offsets import Offsets
-from skidway.spark.planning import DataLoss, LossReport, OffsetRange, clip, plan, share, split
+from skidway.spark.planning import DataLoss, LossReport, OffsetRange, bundle, clip, plan, share, split
 from skidway.spark.streaming import Mark
 
 STRICT = LossReport(fail=True)
@@ -141,3 +141,22 @@ def test_offsets_as_the_kafka_connector_wrote_them_are_a_mark() -> None:
 def test_only_a_topic_whose_id_is_known_both_times_can_be_seen_to_be_another() -> None:
     mark = Mark({("a", 0): 5}, {"a": b"\1" * 16, "b": bytes(16), "c": b"\3" * 16})
     assert mark.made_anew({"a": b"\2" * 16, "b": b"\2" * 16}) == ["a"]
+
+
+def test_very_many_small_ranges_share_tasks() -> None:
+    ranges = [OffsetRange("t", number, 0, 1 + number % 3) for number in range(1_000)]
+    tasks = bundle(ranges)
+    assert [wanted for task in tasks for wanted in task] == ranges
+    assert 150 < len(tasks) <= 300
+
+
+def test_a_large_range_among_many_small_ones_has_a_task_of_its_own() -> None:
+    ranges = [OffsetRange("t", number, 0, 1_000_000 if number == 500 else 1) for number in range(1_000)]
+    (large,) = [task for task in bundle(ranges) if any(wanted.partition == 500 for wanted in task)]
+    assert large == (ranges[500],)
+
+
+def test_as_many_tasks_as_were_asked_for() -> None:
+    ranges = [OffsetRange("t", number, 0, 5) for number in range(1_000)]
+    assert bundle(ranges, min_partitions=1_000) == [(wanted,) for wanted in ranges]
+    assert bundle(ranges[:200]) == [(wanted,) for wanted in ranges[:200]]

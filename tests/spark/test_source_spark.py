@@ -149,6 +149,15 @@ def test_min_partitions_makes_more_tasks_of_the_same_rows(cluster: Cluster, load
     assert frame.selectExpr("sum(cast(cast(value as string) as int)) as total").first().total == 499_500
 
 
+def test_a_thousand_partitions_are_read_in_two_hundred_tasks(cluster: Cluster, load: Load) -> None:
+    topic = make_topic(cluster, 1_000)
+    send(cluster, topic, numbered(3_000, 1_000))
+    frame = load(topic, "value binary, partition int")
+    assert frame.rdd.getNumPartitions() == 200
+    found = frame.selectExpr("sum(int(string(value))) as total", "count(distinct partition) as partitions").first()
+    assert (found.total, found.partitions) == (3_000 * 2_999 // 2, 1_000)
+
+
 def test_a_view_in_sql_reads_a_topic(spark: SparkSession, cluster: Cluster, bootstrap: str) -> None:
     topic = make_topic(cluster)
     send(cluster, topic, numbered(5))

@@ -7,6 +7,7 @@ at the start of the node where there is something to load, otherwise on first us
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -88,6 +89,8 @@ class Coordinators:
         )
         self._patterns = Patterns()
         self._loaded: dict[Partition, Coordinator] = {}
+        self._unloadable: dict[Partition, str] = {}
+        """Why, until a restart: clients ask again and again, and damage does not go away."""
 
     @property
     def groups(self) -> int:
@@ -100,10 +103,14 @@ class Coordinators:
         return sum([machine.group_bytes + machine.offsets.bytes for machine in machines])
 
     def start(self) -> None:
-        """Load whatever has something to load: sessions and offsets run out whether somebody asks or not."""
+        """Load whatever has something to load: sessions and offsets run out whether somebody asks or not.
+
+        What cannot be loaded is told, and keeps no one else from being served.
+        """
         for partition in self._node.partitions.of_topic(OFFSETS_TOPIC):
             if partition.log.end_offset > partition.log.start_offset and not partition.log.quarantined:
-                self._load(partition)
+                with suppress(CoordinatorNotAvailable):
+                    self._load(partition)
 
     def prepare(self, now_ms: int, respond: Callable[[ProtocolError | None], None]) -> None:
         """Answer when there is a topic to keep groups in."""
@@ -160,6 +167,7 @@ class Coordinators:
             self._arm(coordinator)
 
     def on_removed(self, partition: Partition) -> None:
+        self._unloadable.pop(partition, None)
         coordinator = self._loaded.pop(partition, None)
         if coordinator is not None:
             coordinator.host.on_lost(NotCoordinator())
@@ -185,6 +193,8 @@ class Coordinators:
             partition = self._node.partitions.find(OFFSETS_TOPIC, partition_of(group_id, len(topic.partitions)))
         except ProtocolError as error:
             raise CoordinatorNotAvailable(str(error)) from None
+        if partition in self._unloadable:
+            raise CoordinatorNotAvailable(self._unloadable[partition])
         return self._loaded.get(partition) or self._load(partition)
 
     def _load(self, partition: Partition) -> Coordinator:
@@ -204,6 +214,7 @@ class Coordinators:
                 LogStore(Journal(partition), node.clock, FORMAT, partition.leader.epoch, compacted=True),
             )
         except StorageError as error:
+            self._unloadable[partition] = str(error)
             node.on_trouble(f"{partition}: groups cannot be loaded: {error}")
             raise CoordinatorNotAvailable(str(error)) from error
         coordinator = self._loaded[partition] = Coordinator(host)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skidway.cli.formats import Format, Shown, Writer, writer
-from skidway.cli.output import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap, Timeout, friendly, misused, run
+from skidway.cli.output import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap, Timeout, friendly, misused, run, warn
 from skidway.cli.places import EXPECTED, Beginning, End, find, place_option
+from skidway.cli.reachable import Partial
 
 if TYPE_CHECKING:
     from skidway.client.consumer import Consumed
@@ -79,26 +80,20 @@ def consume(
     write = writer(form, shown, terminal=sys.stdout.isatty())
     isolation_level = 1 if committed else 0
     with Cluster(bootstrap, client_id="skidway-cli", timeout_ms=int(timeout * 1000)) as cluster:
-        partitions = _partitions(cluster.topic(topic).partitions, topic, partition)
+        partial = Partial(topic)
+        partitions = partial.choose(cluster, partition or [])
         positions = find(cluster, topic, partitions, begin, isolation_level)
         ends = None if follow else find(cluster, topic, partitions, stop, isolation_level)
-        consumer = Consumer(cluster, topic, positions, isolation_level=isolation_level, on_gone=_tell_gone)
+        consumer = Consumer(
+            cluster, topic, positions, isolation_level=isolation_level, on_gone=_tell_gone, on_damaged=partial.leave_out
+        )
         _print(consumer.read_polls(follow=follow, until=ends), write, count)
-
-
-def _partitions(existing: Iterable[int], topic: str, wanted: list[int] | None) -> list[int]:
-    from skidway.client.cluster import NoSuchPartition
-
-    there = list(existing)
-    for partition in wanted or []:
-        if partition not in there:
-            raise NoSuchPartition(topic, partition, len(there))
-    return wanted or there
+    partial.finish()
 
 
 def _tell_gone(partition: int, wanted: int, start: int) -> None:
     text = f"partition {partition}: messages {wanted} to {start - 1} have been deleted, going on at {start}"
-    typer.echo(f"warning: {text}", err=True)
+    warn(text)
 
 
 def _print(polls: "Iterable[list[Consumed]]", write: Writer, count: int | None) -> None:

@@ -14,14 +14,17 @@ from skidway.cli.output import (
     Timeout,
     friendly,
     group,
+    harmless,
     misused,
     print_json,
     print_table,
     progress,
     quantity,
     run,
+    warn,
 )
 from skidway.cli.places import EXPECTED, BeforeEnd, Beginning, End, Place, find, place_option
+from skidway.cli.reachable import Partial
 
 if TYPE_CHECKING:
     from skidway.client.cluster import Cluster
@@ -83,12 +86,15 @@ def show(
     """Print dead letters: where each came from, what went wrong and how often."""
     import json
 
+    begin, stop = place_option(start, Beginning()), place_option(until, End())
+    partial = Partial(topic)
     with _cluster(bootstrap, timeout) as cluster:
-        for letter in _letters(cluster, topic, place_option(start, Beginning()), place_option(until, End()), count, {}):
+        for letter in _letters(cluster, partial, begin, stop, count, {}):
             if as_json:
                 typer.echo(json.dumps(_letter_document(letter), ensure_ascii=False))
             else:
                 _print_letter(letter)
+    partial.finish()
 
 
 @app.command(epilog="Example: skidway dlq replay orders-dlq --rate 50 --execute")
@@ -127,11 +133,12 @@ def replay(
     if partition not in ("key", "source"):
         misused("--partition is key or source")
     rules = Rules(to, partition == "source", max_replays, error_type, rate)
-    summary = Summary()
+    begin, stop = place_option(start, Beginning()), place_option(until, End())
+    summary, partial = Summary(), Partial(topic)
     with _cluster(bootstrap, timeout) as cluster:
         replay = Replay(cluster, topic, rules, whole=start is None and error_type is None)
         saved = replay.saved_positions() if start is None else {}
-        letters = _letters(cluster, topic, place_option(start, Beginning()), place_option(until, End()), count, saved)
+        letters = _letters(cluster, partial, begin, stop, count, saved)
         with progress("replaying", None) as meter:
             for verdict in replay.run(letters) if execute else replay.preview(letters):
                 summary.count(verdict)
@@ -140,10 +147,11 @@ def replay(
         print_json(_summary_document(topic, summary, execute))
     else:
         _print_summary(topic, summary, replay, execute)
+    partial.finish()
 
 
 def _letters(
-    cluster: "Cluster", topic: str, begin: Place, stop: Place, count: int | None, saved: dict[int, int]
+    cluster: "Cluster", partial: Partial, begin: Place, stop: Place, count: int | None, saved: dict[int, int]
 ) -> "Iterator[Consumed]":
     """From a place, or from where a replay ended if that is further on."""
     from itertools import islice
@@ -151,12 +159,17 @@ def _letters(
     from skidway.client.consumer import Consumer
     from skidway.client.offsets import READ_COMMITTED
 
-    partitions = list(cluster.topic(topic).partitions)
+    topic, partitions = partial.topic, partial.choose(cluster, [])
     positions = find(cluster, topic, partitions, begin, READ_COMMITTED)
     ends = find(cluster, topic, partitions, stop, READ_COMMITTED)
     positions = {partition: max(offset, saved.get(partition, 0)) for partition, offset in positions.items()}
     consumer = Consumer(
-        cluster, topic, positions, isolation_level=READ_COMMITTED, on_gone=lambda partition, wanted, start: None
+        cluster,
+        topic,
+        positions,
+        isolation_level=READ_COMMITTED,
+        on_gone=lambda partition, wanted, start: None,
+        on_damaged=partial.leave_out,
     )
     return islice(consumer.read(until=ends), count)
 
@@ -165,11 +178,12 @@ def _count(cluster: "Cluster", topic: str) -> dict[str, Any]:
     from skidway.client.offsets import EARLIEST, LATEST, offsets_at
     from skidway.client.replay import Replay, Rules
 
-    partitions = list(cluster.topic(topic).partitions)
+    partial = Partial(topic)
+    partitions = partial.choose(cluster, [])
     starts = offsets_at(cluster, topic, partitions, EARLIEST)
     ends = offsets_at(cluster, topic, partitions, LATEST)
     saved = Replay(cluster, topic, Rules()).saved_positions()
-    newest = [letter.timestamp for letter in _letters(cluster, topic, BeforeEnd(1), End(), None, {})]
+    newest = [letter.timestamp for letter in _letters(cluster, partial, BeforeEnd(1), End(), None, {})]
     return {
         "topic": topic,
         "letters": sum(ends[partition] - starts[partition] for partition in partitions),
@@ -209,11 +223,6 @@ def _print_letter(letter: "Consumed") -> None:
     typer.echo("    " + line.decode("utf-8", "backslashreplace").rstrip("\n").replace("\n", "\n    "))
 
 
-def harmless(text: str) -> str:
-    """On one line, and unable to command a terminal."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
-
-
 def _summary_document(topic: str, summary: "Summary", execute: bool) -> dict[str, Any]:
     return {
         "topic": topic,
@@ -235,7 +244,7 @@ def _print_summary(topic: str, summary: "Summary", replay: "Replay", execute: bo
         typer.echo(f"left {quantity(count)} where {'it is' if count == 1 else 'they are'}: {reason}")
     if summary.moved:
         text = f"{quantity(summary.moved)} with a key go to another partition than they came from: the topic has grown,"
-        typer.echo(f"warning: {text} or its producers place keys differently; --partition source goes back", err=True)
+        warn(f"{text} or its producers place keys differently; --partition source goes back")
     if not execute:
         typer.echo("dry run: nothing was sent; --execute does it")
     elif not replay.saves_position:

@@ -14,10 +14,12 @@ from skidway.cli.output import (
     fail,
     friendly,
     group,
+    harmless,
     misused,
     print_json,
     print_table,
     run,
+    warn,
 )
 from skidway.cli.places import EXPECTED, End, place_option
 from skidway.cli.resets import Move, Shift, Target, plan
@@ -30,6 +32,17 @@ if TYPE_CHECKING:
 app = group("List, describe, reset and delete consumer groups.")
 
 Names = Annotated[list[str], typer.Argument(metavar="GROUP…", help="One group or more.")]
+STATES = (
+    "Empty",
+    "Stable",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+    "Dead",
+)
+NAMED_CLIENTS_MAX = 3
 PARTITION_COLUMNS = ("topic", "partition", "committed", "end", "lag", "behind", "owner")
 
 
@@ -43,7 +56,7 @@ def _cluster(bootstrap: str, timeout_s: float) -> "Cluster":
 @friendly
 def list_groups(
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only groups in this state, e.g. Stable or Empty; repeatable.")
+        list[str] | None, typer.Option("--state", help=f"Only groups in this state: {', '.join(STATES)}; repeatable.")
     ] = None,
     names_only: Annotated[bool, typer.Option("--names", "-q", help="Only the names, one a line.")] = False,
     as_json: AsJson = False,
@@ -53,6 +66,9 @@ def list_groups(
     """List the groups of all brokers."""
     from skidway.client.groups import Groups
 
+    for name in state or []:
+        if name.lower() not in {known.lower() for known in STATES}:
+            misused(f"{name!r} is no state of a group; expected {', '.join(STATES)}")
     with _cluster(bootstrap, timeout) as cluster:
         groups = Groups(cluster).all(states=state or [])
     if as_json:
@@ -66,7 +82,7 @@ def list_groups(
         rows = [(one.id, one.state or "-", one.type or "-", one.protocol or "-") for one in groups]
         print_table(("group", "state", "type", "protocol"), rows)
     else:
-        typer.echo("no groups", err=True)
+        typer.echo(f"no groups in state {' or '.join(state)}" if state else "no groups", err=True)
 
 
 @app.command(epilog="Example: skidway group describe billing --json")
@@ -81,15 +97,25 @@ def describe(
 
     Behind is the age of the first message that the group has not consumed.
     """
+    from skidway.client.errors import BrokerError
+
+    documents: list[dict[str, Any]] = []
+    failures: list[str] = []
     with _cluster(bootstrap, timeout) as cluster:
-        documents = [_describe(cluster, name) for name in groups]
+        for name in groups:
+            try:
+                documents.append(_describe(cluster, name))
+            except BrokerError as error:
+                failures.append(str(error))
     if as_json:
         print_json(documents)
-        return
-    for number, document in enumerate(documents):
-        if number:
-            typer.echo()
-        _print_description(document)
+    else:
+        for number, document in enumerate(documents):
+            if number:
+                typer.echo()
+            _print_description(document)
+    if failures:
+        fail("; ".join(failures))
 
 
 @app.command(epilog="Example: skidway group reset billing --to 2026-01-31T12:00 --topic orders --execute")
@@ -127,7 +153,7 @@ def reset(
         return
     _print_moves(moves)
     done = f"group {name} reset" if execute else "dry run: nothing was changed; --execute does it"
-    typer.echo(done)
+    typer.echo(harmless(done))
 
 
 @app.command(epilog="Example: skidway group delete billing --yes")
@@ -139,14 +165,22 @@ def delete(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Delete groups that have no members, with their committed offsets."""
+    from skidway.client.errors import BrokerError
     from skidway.client.groups import Groups
 
+    failures: list[str] = []
     if not yes:
-        typer.confirm(f"Delete {', '.join(groups)} and all their offsets?", abort=True)
+        typer.confirm(f"delete {', '.join(groups)} with all committed offsets?", abort=True)
     with _cluster(bootstrap, timeout) as cluster:
         for name in groups:
-            Groups(cluster).delete(name)
-            typer.echo(f"deleted {name}")
+            try:
+                Groups(cluster).delete(name)
+            except BrokerError as error:
+                failures.append(str(error))
+            else:
+                typer.echo(f"deleted {name}")
+    if failures:
+        fail("; ".join(failures))
 
 
 def _target(to: str | None, shift: int | None) -> Target:
@@ -168,10 +202,24 @@ def _refuse_live(groups: Any, name: str, *, known: bool) -> None:
             raise
         return
     if found.live:
-        hosts = ", ".join(sorted({f"{member.client_id} at {member.host}" for member in found.members}))
-        count = len(found.members)
-        who = f"{count} member{'s' * (count != 1)} ({hosts})" if count else "members coming and going"
-        fail(f"group {name} is in use: {found.state}, {who}; its members would commit over the reset, stop them first")
+        reason = "its members would commit over the reset, stop them first"
+        if any(member.instance_id is not None for member in found.members):
+            reason += " (one with an instance id stays for its session timeout)"
+        fail(f"group {name} is in use: {found.state}, {who(found)}; {reason}")
+
+
+def who(group: "Group") -> str:
+    """How many members there are, and the clients of some."""
+    if not group.members:
+        return "members coming and going"
+    clients = sorted({f"{member.client_id} at {member.host}" for member in group.members})
+    more = len(clients) - NAMED_CLIENTS_MAX
+    named = ", ".join(clients[:NAMED_CLIENTS_MAX]) + (f" and {more} more" if more > 0 else "")
+    return f"{count_of(len(group.members), 'member')} ({named})"
+
+
+def count_of(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _describe(cluster: "Cluster", name: str) -> dict[str, Any]:
@@ -197,7 +245,7 @@ def _describe(cluster: "Cluster", name: str) -> dict[str, Any]:
                 "host": member.host,
                 "partitions": len(member.partitions),
             }
-            for member in found.members
+            for member in sorted(found.members, key=lambda member: (member.client_id, member.id))
         ],
         "lag": sum(lag.messages or 0 for lag in lags),
         "behind_s": max((lag.seconds(now_ms) or 0.0 for lag in lags), default=0.0),
@@ -217,15 +265,15 @@ def _lag_document(lag: "Lag", now_ms: int) -> dict[str, Any]:
         "behind_s": lag.seconds(now_ms),
         "first_unconsumed_ms": lag.first_unconsumed_ms,
         "deleted_unread": lag.deleted,
+        "problem": lag.problem,
     }
 
 
 def _print_description(document: dict[str, Any]) -> None:
     members = document["members"]
-    typer.echo(f"{document['group']}  {document['state']}  {document['type']}  {document['assignor']}".rstrip())
-    behind = f", {age(document['behind_s'])} behind" if document["lag"] else ""
-    count = f"{len(members)} member{'s' * (len(members) != 1)}"
-    typer.echo(f"{count}, lag {document['lag']}{behind}, coordinator {document['coordinator']}")
+    first = (document["group"], document["state"], document["type"], document["assignor"])
+    typer.echo(harmless("  ".join(first)).rstrip())
+    typer.echo(headline(document))
     if document["partitions"]:
         rows = [
             tuple(
@@ -244,7 +292,18 @@ def _print_description(document: dict[str, Any]) -> None:
     for entry in document["partitions"]:
         if entry["deleted_unread"]:
             text = f"{entry['topic']} partition {entry['partition']}: {entry['deleted_unread']} messages were deleted"
-            typer.echo(f"warning: {text} before the group came to them", err=True)
+            warn(f"{text} before the group came to them")
+        if entry["problem"]:
+            warn(f"{entry['topic']} partition {entry['partition']}: {entry['problem']}")
+
+
+def headline(document: dict[str, Any]) -> str:
+    behind = f", {age(document['behind_s'])} behind" if document["lag"] else ""
+    # What is missing there depends on where the owner begins, which nobody else knows.
+    unread = sum(entry["committed"] is None and entry["end"] != entry["start"] for entry in document["partitions"])
+    uncommitted = f" and {count_of(unread, 'partition')} without a commit" if unread else ""
+    members = count_of(len(document["members"]), "member")
+    return f"{members}, lag {document['lag']}{uncommitted}{behind}, coordinator {document['coordinator']}"
 
 
 def age(seconds: float | None) -> str:

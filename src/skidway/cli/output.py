@@ -62,8 +62,18 @@ def run(app: typer.Typer, program: str, arguments: list[str]) -> int:
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
-    typer.secho(f"error: {message}", fg=typer.colors.RED, err=True)
+    typer.secho(f"error: {harmless(message)}", fg=typer.colors.RED, err=True)
     raise typer.Exit(code)
+
+
+def harmless(text: str) -> str:
+    """On one line, and unable to command a terminal."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def warn(message: str) -> None:
+    """The command goes on."""
+    typer.secho(f"warning: {harmless(message)}", fg=typer.colors.YELLOW, err=True)
 
 
 def misused(message: str) -> NoReturn:
@@ -111,8 +121,8 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
-    """Plain aligned columns: easy on the eye, and `awk` can still take them apart."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    """Plain aligned columns: easy on the eye, and `awk` can still take them apart. Names may be anybody's."""
+    cells = [[harmless(str(cell)) for cell in row] for row in rows]
     widths = [max([len(name), *(len(row[index]) for row in cells)]) for index, name in enumerate(columns)]
     for number, row in enumerate([[name.upper() for name in columns], *cells]):
         fields = [

@@ -62,13 +62,14 @@ def parse_place(text: str, now_ms: int) -> Place:
         return AtOffset(int(word))
     if re.fullmatch(r"-\d+", word):
         return BeforeEnd(-int(word))
-    if re.fullmatch(r"@\d+", word):
+    if re.fullmatch(r"@\d{1,18}", word):
         return AtTime(int(word[1:]))
     ago = _AGO.fullmatch(word)
     if ago:
         return AtTime(max(0, now_ms - int(float(ago[1]) * _UNITS_MS[ago[2]])))
     try:
-        return AtTime(int(datetime.fromisoformat(text.strip()).timestamp() * 1000))
+        # Never negative: to a broker such times are special places, -1 the end of the log.
+        return AtTime(max(0, int(datetime.fromisoformat(text.strip()).timestamp() * 1000)))
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text!r} is no place in a topic; expected {EXPECTED}") from None
 

@@ -39,6 +39,7 @@ def plan(
     cluster: "Cluster", groups: "Groups", group: str, target: Target, topics: list[str], partitions: list[int]
 ) -> list[Move]:
     """One move for each partition chosen: of the topics named, or of all that have a committed offset."""
+    from skidway.client.cluster import NO_LEADER
     from skidway.client.errors import ClientError
 
     committed = {place: found.offset for place, found in groups.committed(group).items()}
@@ -50,6 +51,10 @@ def plan(
             chosen = [partition for partition in chosen if partitions or (topic, partition) in committed]
         if isinstance(target, Shift):
             chosen = [partition for partition in chosen if (topic, partition) in committed]
+        orphaned = cluster.leaderless(topic, chosen)
+        if orphaned:
+            which = f"{topic} partition {', '.join(map(str, orphaned))}"
+            raise ClientError(f"{which}: {NO_LEADER}; nothing was reset, --partition names the others")
         moves += _moves(cluster, topic, chosen, target, committed)
     if not moves:
         raise ClientError(

@@ -18,6 +18,7 @@ from skidway.cli.output import (
     print_table,
     run,
     size,
+    warn,
 )
 
 if TYPE_CHECKING:
@@ -244,6 +245,8 @@ def _config(config: "Config") -> dict[str, Any]:
 
 
 def _print_description(document: dict[str, Any]) -> None:
+    from skidway.client.cluster import NO_LEADER
+
     partitions = document["partitions"]
     messages = sum((entry["end_offset"] or 0) - (entry["start_offset"] or 0) for entry in partitions)
     stored = sum(entry["bytes"] or 0 for entry in partitions)
@@ -252,7 +255,7 @@ def _print_description(document: dict[str, Any]) -> None:
     rows = [
         (
             entry["partition"],
-            entry["leader"],
+            "none" if entry["leader"] < 0 else entry["leader"],
             ",".join(map(str, entry["replicas"])),
             ",".join(map(str, entry["in_sync"])),
             "?" if entry["start_offset"] is None else entry["start_offset"],
@@ -263,6 +266,9 @@ def _print_description(document: dict[str, Any]) -> None:
     ]
     columns = ("partition", "leader", "replicas", "in sync", "start", "end", "size")
     print_table(columns, rows, right=("partition", "leader", "start", "end", "size"))
+    for entry in partitions:
+        if entry["leader"] < 0:
+            warn(f"partition {entry['partition']} is not served and not counted: {NO_LEADER}")
     if document["configs"]:
         typer.echo()
         rows_of_configs = [(entry["name"], entry["value"], entry["source"]) for entry in document["configs"]]

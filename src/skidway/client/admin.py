@@ -194,10 +194,10 @@ class Admin:
         return starts
 
     def partition_bytes(self, topic: str) -> dict[int, int]:
-        """Bytes on the disk of each partition's leader."""
+        """Bytes on the disk of each partition's leader, where there is one."""
         described = self.cluster.topic(topic)
         sizes: dict[int, int] = {}
-        for leader in {partition.leader for partition in described.partitions.values()}:
+        for leader in {partition.leader for partition in described.partitions.values() if partition.leader >= 0}:
             led = [partition.index for partition in described.partitions.values() if partition.leader == leader]
             request = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=topic, partitions=led)])
             reply = self.cluster.leader(topic, led[0]).call(request, DescribeLogDirsResponse)

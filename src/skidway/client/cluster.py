@@ -18,6 +18,8 @@ from skidway.wire.schema.metadata import MetadataRequest, MetadataRequestTopic, 
 
 RETRY_PAUSE_MS = 20
 RETRY_PAUSE_MS_MAX = 500
+ELECTION_WAIT_MS = 1_000
+NO_LEADER = "no leader; it is offline or quarantined, the broker's log says why"
 
 Result = TypeVar("Result")
 
@@ -184,6 +186,18 @@ class Cluster:
         except Unreachable:
             self.forget(topic)
             raise
+
+    def leaderless(self, topic: str, partitions: Iterable[int]) -> list[int]:
+        """Which of the partitions nobody leads, after a moment in which an election would end."""
+        wanted = list(partitions)
+        deadline = time.monotonic() + min(ELECTION_WAIT_MS, self.timeout_ms) / 1000
+        while True:
+            described = self.topic(topic).partitions
+            orphaned = [index for index in wanted if index in described and described[index].leader < 0]
+            if not orphaned or time.monotonic() > deadline:
+                return orphaned
+            time.sleep(RETRY_PAUSE_MS / 1000)
+            self.forget(topic)
 
     def controller(self) -> Connection:
         """Where admin requests go. A broker that is not the controller passes them on, so any will do at need."""

@@ -15,7 +15,16 @@ from typing import NamedTuple, TypeVar
 
 from skidway import __version__
 from skidway.client.addresses import Address
-from skidway.client.errors import BadReply, ClientError, ConnectionLost, ReplyTimeout, Unreachable, Unsupported, check
+from skidway.client.errors import (
+    BadReply,
+    ClientError,
+    ConnectionLost,
+    ReplyTimeout,
+    Unreachable,
+    Unsendable,
+    Unsupported,
+    check,
+)
 from skidway.errors import ErrorCode, ProtocolError
 from skidway.limits import MIB
 from skidway.ports import Buffer, FileSlice
@@ -94,7 +103,10 @@ class Connection:
         described = api(key)
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         parts: list[Buffer | FileSlice] = [write_request_header(key, spoken, self._correlation_id, self.client_id)]
-        described.request.encoder(spoken)(request, parts)
+        try:
+            described.request.encoder(spoken)(request, parts)
+        except (struct.error, ValueError) as error:
+            raise Unsendable(f"the request does not fit into Kafka's protocol: {error}") from error
         if answered:
             self._awaited.append(_Awaited(described, spoken, self._correlation_id))
         self._send_all(frame(parts))

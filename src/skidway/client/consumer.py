@@ -49,9 +49,11 @@ class Consumer:
         fetch_bytes: int = FETCH_BYTES,
         partition_fetch_bytes: int = PARTITION_FETCH_BYTES,
         on_gone: Callable[[int, int, int], None] | None = None,
+        on_damaged: Callable[[int, str], None] | None = None,
     ) -> None:
         """`on_gone(partition, wanted, start)`: what was wanted next has been deleted, reading goes on at the start of
-        the log. Without it that is an error."""
+        the log. `on_damaged(partition, reason)`: the records of a partition cannot be read, the others are read on.
+        Without them that is an error."""
         self.cluster = cluster
         self.topic = topic
         self.positions = dict(positions)
@@ -59,6 +61,7 @@ class Consumer:
         self.fetch_bytes = fetch_bytes
         self.partition_fetch_bytes = partition_fetch_bytes
         self.on_gone = on_gone
+        self.on_damaged = on_damaged
         self._turn = 0
 
     def poll(self, timeout_ms: int = POLL_MS, *, min_bytes: int = 1) -> list[Consumed]:
@@ -96,7 +99,8 @@ class Consumer:
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
             records = self._fetch_once(by_leader, wait_ms, min_bytes)
-            if records or time.monotonic() >= deadline:
+            given_up = any(partition not in self.positions for led in by_leader.values() for partition in led)
+            if records or given_up or time.monotonic() >= deadline:
                 return records
 
     def _in_turn(self) -> list[int]:
@@ -175,7 +179,12 @@ class Consumer:
         try:
             return self._open(partition, memoryview(data.records), data)
         except ProtocolError as error:
-            raise BadReply(f"{about}: damaged records: {error}") from error
+            reason = f"damaged records: {error}"
+            if self.on_damaged is None:
+                raise BadReply(f"{about}: {reason}") from error
+            del self.positions[partition]
+            self.on_damaged(partition, reason)
+            return []
 
     def _out_of_range(self, partition: int) -> list[Consumed]:
         wanted = self.positions[partition]
@@ -188,19 +197,24 @@ class Consumer:
         return []
 
     def _open(self, partition: int, received: memoryview, data: PartitionData) -> list[Consumed]:
+        """Up to the first batch that is damaged: it is an error once it is the next."""
         position = self.positions[partition]
         aborted = _Aborted(data) if self.isolation_level == READ_COMMITTED else None
         records: list[Consumed] = []
-        for start, header in iter_headers(received):
-            batch = received[start : start + header.size]
-            if not crc_matches(batch):
-                raise CorruptMessage(f"bad checksum in the batch at offset {header.base_offset}")
-            if not header.is_control and (aborted is None or not aborted.hides(header)):
-                opened = read_records(batch, decompressed_bytes_max=DEFAULT_LIMITS.decompressed_bytes_max)
-                records += [Consumed(self.topic, partition, *record) for record in opened if record.offset >= position]
-            elif header.is_control and aborted is not None:
-                aborted.on_control(header, batch)
-            self.positions[partition] = max(self.positions[partition], header.last_offset + 1)
+        try:
+            for start, header in iter_headers(received):
+                batch = received[start : start + header.size]
+                if not crc_matches(batch):
+                    raise CorruptMessage(f"bad checksum in the batch at offset {header.base_offset}")
+                if not header.is_control and (aborted is None or not aborted.hides(header)):
+                    opened = read_records(batch, decompressed_bytes_max=DEFAULT_LIMITS.decompressed_bytes_max)
+                    records += [Consumed(self.topic, partition, *rest) for rest in opened if rest.offset >= position]
+                elif header.is_control and aborted is not None:
+                    aborted.on_control(header, batch)
+                self.positions[partition] = max(self.positions[partition], header.last_offset + 1)
+        except ProtocolError:
+            if not records:
+                raise
         return records
 
 

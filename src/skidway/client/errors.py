@@ -94,6 +94,10 @@ class Unsupported(ClientError):
     """The broker does not serve this API in a version that this client speaks."""
 
 
+class Unsendable(ClientError):
+    """A number or a text of the request is larger than the protocol has room for; nothing was sent."""
+
+
 class BrokerError(ClientError):
     """The broker understood and refused: a code of the protocol, and its sentence if it sent one."""
 

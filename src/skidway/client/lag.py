@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from skidway.client.cluster import Cluster, NoSuchTopic
+from skidway.client.cluster import NO_LEADER, Cluster, NoSuchTopic
 from skidway.client.consumer import Consumer
 from skidway.client.groups import Committed, Group, Member, Place
 from skidway.client.offsets import EARLIEST, LATEST, find_offsets, offsets_at
@@ -17,11 +17,12 @@ from skidway.limits import KIB
 # Enough for the first batch of most partitions at once; a larger one comes when its partition is the first in turn.
 FIRST_BATCH_BYTES = 64 * KIB
 WAIT_MS = 100
+GONE = "it does not exist any more"
 
 
 @dataclass(slots=True)
 class Lag:
-    """Of one partition. None: there is no committed offset, or the topic is gone, and so nothing to compare."""
+    """Of one partition. None: there is no committed offset, or the partition is gone, and so nothing to compare."""
 
     topic: str
     partition: int
@@ -31,6 +32,8 @@ class Lag:
     end: int | None = None
     first_unconsumed_ms: int | None = None
     """Timestamp of the first message that is not consumed."""
+    problem: str | None = None
+    """Why nothing, or not all, is known of the partition."""
 
     @property
     def messages(self) -> int | None:
@@ -74,8 +77,14 @@ def _complete(cluster: Cluster, topic: str, lags: list[Lag]) -> None:
     try:
         existing = cluster.topic(topic).partitions
     except NoSuchTopic:
-        return
-    there = {lag.partition: lag for lag in lags if lag.partition in existing}
+        existing = {}
+    orphaned = cluster.leaderless(topic, existing) if existing else []
+    for lag in lags:
+        if lag.partition not in existing:
+            lag.problem = GONE
+        elif lag.partition in orphaned:
+            lag.problem = NO_LEADER
+    there = {lag.partition: lag for lag in lags if lag.partition in existing and lag.partition not in orphaned}
     if not there:
         return
     starts = offsets_at(cluster, topic, list(there), EARLIEST)
@@ -90,12 +99,17 @@ def _complete(cluster: Cluster, topic: str, lags: list[Lag]) -> None:
 def _read_first(cluster: Cluster, topic: str, behind: Mapping[int, Lag]) -> None:
     """One record of each, as many polls as it takes; a partition that gives none in time stays unknown."""
     positions = {partition: max(lag.committed or 0, lag.start or 0) for partition, lag in behind.items()}
+
+    def note_damage(partition: int, reason: str) -> None:
+        behind[partition].problem = reason
+
     consumer = Consumer(
         cluster,
         topic,
         positions,
         partition_fetch_bytes=FIRST_BATCH_BYTES,
         on_gone=lambda partition, wanted, start: None,
+        on_damaged=note_damage,
     )
     deadline = time.monotonic() + cluster.timeout_ms / 1000
     while consumer.positions and time.monotonic() < deadline:

@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from skidway.spark.offsets import NO_ID, Offsets
 from skidway.spark.positions import Place
 
+TASKS_MAX = 200
+"""Past that, small ranges share tasks: Spark starts a task in the time that reads thousands of rows."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -155,3 +158,21 @@ def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     parts = min(parts, whole.size)
     edges = [whole.start + whole.size * part // parts for part in range(parts + 1)]
     return [replace(whole, start=edges[part], end=edges[part + 1]) for part in range(parts)]
+
+
+def bundle(ranges: list[OffsetRange], min_partitions: int | None = None) -> list[tuple[OffsetRange, ...]]:
+    """What each task reads: one range, or several neighbours where there are very many."""
+    tasks = max(TASKS_MAX, min_partitions or 0)
+    if len(ranges) <= tasks:
+        return [(wanted,) for wanted in ranges]
+    fair = sum(wanted.size for wanted in ranges) / tasks
+    bundles: list[tuple[OffsetRange, ...]] = []
+    together: list[OffsetRange] = []
+    size = 0
+    for wanted in ranges:
+        if together and size + wanted.size > fair:
+            bundles.append(tuple(together))
+            together, size = [], 0
+        together.append(wanted)
+        size += wanted.size
+    return [*bundles, tuple(together)]

@@ -9,6 +9,7 @@ only one of them needs is imported there.
 
 import logging
 from collections.abc import Iterator, MutableMapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -39,7 +40,7 @@ from pyspark.sql.types import (
 )
 
 from skidway.spark.options import SourceOptions, without_effect
-from skidway.spark.planning import OffsetRange
+from skidway.spark.planning import OffsetRange, bundle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +107,7 @@ class SkidwaySource(DataSource):
 class RangePartition(InputPartition):
     """The work of one task."""
 
-    def __init__(self, wanted: "OffsetRange | FileRange") -> None:
+    def __init__(self, wanted: "tuple[OffsetRange, ...] | FileRange") -> None:
         super().__init__(wanted)
 
 
@@ -119,10 +120,12 @@ class BatchReader(DataSourceReader):
         if self.options.backfill_paths:
             from skidway.spark.backfill import plan_backfill
 
-            return [RangePartition(wanted) for wanted in plan_backfill(self.options)]
+            # The rest of a partition, past its closed files, is read from the brokers.
+            planned = plan_backfill(self.options)
+            return [RangePartition((task,) if isinstance(task, OffsetRange) else task) for task in planned]
         from skidway.spark.batch import plan_batch
 
-        return [RangePartition(wanted) for wanted in plan_batch(self.options)]
+        return [RangePartition(wanted) for wanted in bundle(plan_batch(self.options), self.options.min_partitions)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return _read(partition, self.options, self.columns)
@@ -164,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from skidway.spark.streaming import Mark
 
         ranges = self.planner.ranges(Mark.from_json(start), Mark.from_json(end))
-        return [RangePartition(wanted) for wanted in ranges]
+        return [RangePartition(wanted) for wanted in bundle(ranges, self.options.min_partitions)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return _read(partition, self.options, self.columns)
@@ -187,10 +190,10 @@ def _read(partition: InputPartition, options: SourceOptions, columns: Sequence[s
     # Spark makes up a partition of its own where a batch read planned none.
     if not isinstance(partition, RangePartition):
         return iter(())
-    if isinstance(partition.value, OffsetRange):
+    if isinstance(partition.value, tuple):
         from skidway.spark.reading import read_range
 
-        return read_range(partition.value, options, columns)
+        return chain.from_iterable(read_range(wanted, options, columns) for wanted in partition.value)
     from skidway.spark.backfill import read_files
 
     return read_files(partition.value, options, columns)

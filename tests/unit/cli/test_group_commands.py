@@ -9,10 +9,11 @@ import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from typer.testing import CliRunner, Result
 
-from skidway.cli.group import age, app
+from skidway.cli.group import age, app, who
+from skidway.client.addresses import Address
 from skidway.client.admin import Admin
 from skidway.client.cluster import Cluster
-from skidway.client.groups import Groups
+from skidway.client.groups import Group, Groups, Member
 from skidway.client.producer import Producer
 
 
@@ -164,9 +165,86 @@ def test_only_the_topics_named(cluster: Cluster, group: str, topic: str) -> None
 
 def test_delete(group: str) -> None:
     assert run("delete", group, stdin="n\n", fails=True).exit_code == 1
-    assert f"deleted {group}" in run("delete", group, "--yes").stdout
+    ended = run("delete", "no-such-group", group, "--yes", fails=True)
+    assert (ended.exit_code, ended.stdout) == (1, f"deleted {group}\n")
+    assert "cannot delete group no-such-group" in ended.stderr
     assert "no such group" in run("describe", group, fails=True).stderr
     assert "no such group" in run("delete", group, "--yes", fails=True).stderr
+
+
+def test_groups_that_are_there_are_described_beside_one_that_is_not(group: str) -> None:
+    ended = run("describe", "no-such-group", group, fails=True)
+    assert ended.exit_code == 1
+    assert ended.stdout.startswith(f"{group}  Empty")
+    assert ended.stderr == "error: group no-such-group: there is no such group (GROUP_ID_NOT_FOUND)\n"
+
+
+def test_only_states_that_groups_can_be_in(group: str) -> None:
+    assert group in run("list", "--state", "empty", "--names").stdout.splitlines()
+    refused = run("list", "--state", "Busy", fails=True)
+    assert refused.exit_code == 2
+    assert "'Busy' is no state of a group; expected Empty, Stable" in refused.stderr
+
+
+def test_a_full_partition_without_a_commit_is_no_lag_of_zero(
+    cluster: Cluster, topic: str, group_bootstrap: str
+) -> None:
+    """Where its owner begins is up to the owner, so it is told apart from what is known."""
+    settings = {"bootstrap.servers": group_bootstrap, "group.id": f"new-{topic}", "enable.auto.commit": False}
+    member = KafkaConsumer(settings)
+    member.subscribe([topic])
+    try:
+        deadline = time.monotonic() + 60
+        while not member.assignment() and time.monotonic() < deadline:
+            member.poll(0.1)
+        shown = run("describe", f"new-{topic}").stdout
+        assert "1 member, lag 0 and 2 partitions without a commit, coordinator" in shown
+    finally:
+        member.close()
+
+
+def test_a_static_member_on_a_topic_that_was_deleted(cluster: Cluster, topic: str, group_bootstrap: str) -> None:
+    group = f"static-{topic}"
+    settings = {
+        "bootstrap.servers": group_bootstrap,
+        "group.id": group,
+        "group.instance.id": "till-1",
+        "allow.auto.create.topics": False,
+        "topic.metadata.refresh.interval.ms": 600_000,
+        "log_level": 0,
+    }
+    member = KafkaConsumer(settings)
+    member.subscribe([topic])
+    try:
+        deadline = time.monotonic() + 60
+        while not member.assignment() and time.monotonic() < deadline:
+            member.poll(0.1)
+        Admin(cluster).delete_topic(topic)
+        shown = run("describe", group)
+        assert f"warning: {topic} partition 1: it does not exist any more" in shown.stderr
+        assert "1 member, lag 0, coordinator" in shown.stdout
+        refused = run("reset", group, "--to", "earliest", fails=True).stderr
+        assert "(one with an instance id stays for its session timeout)" in refused
+    finally:
+        member.close()
+
+
+def test_a_few_of_many_members_are_named() -> None:
+    members = [Member(f"id-{number}", None, f"app-{number}", "10.0.0.1", []) for number in range(50)]
+    group = Group("g", "Stable", "classic", "consumer", "range", Address("localhost", 9092), members)
+    assert who(group) == "50 members (app-0 at 10.0.0.1, app-1 at 10.0.0.1, app-10 at 10.0.0.1 and 47 more)"
+
+
+def test_the_name_of_a_group_commands_no_terminal(cluster: Cluster, topic: str) -> None:
+    """A group is called whatever a client likes."""
+    named = f"{topic}\x1b[2J\n"
+    Groups(cluster).commit(named, {(topic, 0): 4})
+    for words in (("list",), ("describe", named), ("reset", named, "--to", "earliest")):
+        assert "\x1b" not in run(*words).stdout
+    assert f"{topic}\\x1b[2J\\n" in run("list").stdout
+    assert [one["group"] for one in read_json("list") if one["group"].startswith(topic)] == [named]
+    refused = run("describe", f"{named}?", fails=True).stderr
+    assert len(refused.splitlines()) == 1
 
 
 def test_ages() -> None:

@@ -25,6 +25,7 @@ NOW_MS = 1_800_000_000_000
         ("@1700000000000", AtTime(1_700_000_000_000)),
         ("2026-01-31T12:00:00Z", AtTime(int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp() * 1000))),
         ("2026-01-31T12:00:00+02:00", AtTime(int(datetime(2026, 1, 31, 10, tzinfo=UTC).timestamp() * 1000))),
+        ("1969-12-31T23:59:59.999Z", AtTime(0)),
         ("2026-01-31", AtTime(int(datetime(2026, 1, 31).timestamp() * 1000))),
     ],
 )
@@ -32,7 +33,9 @@ def test_places_that_are_understood(text: str, place: Place) -> None:
     assert parse_place(text, NOW_MS) == place
 
 
-@pytest.mark.parametrize("text", ["", "soon", "10 parsecs", "--5", "1e9", "2026-13-01", "12:00", "@", "٣"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "10 parsecs", "--5", "1e9", "2026-13-01", "12:00", "@", "@" + "9" * 19, "٣"]
+)
 def test_places_that_are_not(text: str) -> None:
     with pytest.raises(ValueError, match="expected beginning, end, an offset"):
         parse_place(text, NOW_MS)

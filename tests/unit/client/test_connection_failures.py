@@ -10,11 +10,11 @@ from scripted import Answer, ScriptedPeer, reply, versions
 
 from skidway.client.addresses import Address
 from skidway.client.connection import Connection
-from skidway.client.errors import BadReply, ConnectionLost, ReplyTimeout, Unreachable, Unsupported
+from skidway.client.errors import BadReply, ConnectionLost, ReplyTimeout, Unreachable, Unsendable, Unsupported
 from skidway.errors import ErrorCode
 from skidway.wire.headers import RequestHeader
 from skidway.wire.schema.api_versions import ApiVersion, ApiVersionsResponse
-from skidway.wire.schema.metadata import MetadataRequest, MetadataResponse
+from skidway.wire.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 METADATA = 3
 API_VERSIONS = 18
@@ -142,3 +142,14 @@ def test_a_reply_cut_short(peer, cut: int) -> None:
     answer = after_versions(lambda header: reply(header, MetadataResponse(cluster_id="a-long-enough-id"))[:-cut])
     with Connection(peer(answer).address) as connection, pytest.raises(BadReply, match="malformed"):
         connection.call(MetadataRequest(), MetadataResponse)
+
+
+def test_a_request_that_does_not_fit_is_not_sent(peer: Callable[[Answer], ScriptedPeer]) -> None:
+    """And the connection is good for the next one."""
+    answering = peer(after_versions(lambda header: reply(header, MetadataResponse(cluster_id="c"))))
+    connection = Connection(answering.address)
+    endless = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 40_000)])
+    with pytest.raises(Unsendable, match="does not fit into Kafka's protocol"):
+        connection.call(endless, MetadataResponse)
+    assert connection.call(MetadataRequest(), MetadataResponse).cluster_id == "c"
+    connection.close()

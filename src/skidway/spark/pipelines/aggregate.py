@@ -4,8 +4,8 @@ Events fall into windows by a time of their own, or by the record's timestamp. A
 be; a later one is left out. With `emit="final"` each window is written once, when the watermark has passed its end;
 with `emit="changes"` (to a topic only) a window is written again whenever a batch changed it, newest last.
 
-To a table: exactly once. To a topic: at least once. Records that are no JSON or have no time are left out; with final
-windows to a topic the query's progress counts them (`observedMetrics`, shown by `skidway pipeline status`).
+To a table: exactly once. To a topic: at least once. Records that are no JSON or have no time are left out, and
+counted in the query's progress (`observedMetrics`, shown by `skidway pipeline status`).
 """
 # ruff: noqa: RUF009 - option() makes a field, as dataclasses.field does
 

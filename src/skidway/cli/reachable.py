@@ -1,0 +1,49 @@
+"""Reading what can be read of a topic: other partitions are left out and named, and the command ends as failed.
+
+A partition cannot be read if nobody leads it (it is offline or quarantined) or if its records are damaged.
+"""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from skidway.cli.output import EXIT_FAILED, warn
+
+if TYPE_CHECKING:
+    from skidway.client.cluster import Cluster
+
+
+class Partial:
+    """What a command leaves out of a topic."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.left_out: list[int] = []
+
+    def choose(self, cluster: "Cluster", wanted: list[int]) -> list[int]:
+        """Those of the partitions wanted (none: of all there are) that somebody leads; an error if that is none."""
+        from skidway.client.cluster import NO_LEADER, NoSuchPartition
+        from skidway.client.errors import ClientError
+
+        existing = list(cluster.topic(self.topic).partitions)
+        for partition in wanted:
+            if partition not in existing:
+                raise NoSuchPartition(self.topic, partition, len(existing))
+        chosen = wanted or existing
+        orphaned = cluster.leaderless(self.topic, chosen)
+        if orphaned and len(orphaned) == len(chosen):
+            raise ClientError(f"{self.topic} partition {', '.join(map(str, orphaned))}: {NO_LEADER}")
+        for partition in orphaned:
+            self.leave_out(partition, NO_LEADER)
+        return [partition for partition in chosen if partition not in orphaned]
+
+    def leave_out(self, partition: int, reason: str) -> None:
+        if partition in self.left_out:
+            return
+        self.left_out.append(partition)
+        warn(f"{self.topic} partition {partition} is left out: {reason}")
+
+    def finish(self) -> None:
+        """What was shown is not all."""
+        if self.left_out:
+            raise typer.Exit(EXIT_FAILED)
