@@ -45,8 +45,8 @@ def build(
 ) -> SparkSession:
     """A session, or the one there is. `configuration` wins over what is set here; `say` hears of what takes long."""
     java.ensure(say)
+    # Not PYSPARK_DRIVER_PYTHON too: Spark would start that one on executors as well, for sources it finds by name.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings(master, configuration or {}).items():
         builder = builder.config(key, value)
