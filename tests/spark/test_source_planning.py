@@ -160,3 +160,8 @@ def test_as_many_tasks_as_were_asked_for() -> None:
     ranges = [OffsetRange("t", number, 0, 5) for number in range(1_000)]
     assert bundle(ranges, min_partitions=1_000) == [(wanted,) for wanted in ranges]
     assert bundle(ranges[:200]) == [(wanted,) for wanted in ranges[:200]]
+
+
+def test_tasks_shared_stay_below_the_most_records_allowed() -> None:
+    ranges = [OffsetRange("t", number, 0, 5) for number in range(1_000)]
+    assert {sum(wanted.size for wanted in task) for task in bundle(ranges, max_records=10)} == {10}

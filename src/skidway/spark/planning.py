@@ -160,12 +160,16 @@ def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     return [replace(whole, start=edges[part], end=edges[part + 1]) for part in range(parts)]
 
 
-def bundle(ranges: list[OffsetRange], min_partitions: int | None = None) -> list[tuple[OffsetRange, ...]]:
-    """What each task reads: one range, or several neighbours where there are very many."""
+def bundle(
+    ranges: list[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
+) -> list[tuple[OffsetRange, ...]]:
+    """What each task reads: one range, or several neighbours where there are very many; never over `max_records`."""
     tasks = max(TASKS_MAX, min_partitions or 0)
     if len(ranges) <= tasks:
         return [(wanted,) for wanted in ranges]
     fair = sum(wanted.size for wanted in ranges) / tasks
+    if max_records is not None:
+        fair = min(fair, max_records)
     bundles: list[tuple[OffsetRange, ...]] = []
     together: list[OffsetRange] = []
     size = 0

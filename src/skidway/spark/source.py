@@ -125,7 +125,7 @@ class BatchReader(DataSourceReader):
             return [RangePartition((task,) if isinstance(task, OffsetRange) else task) for task in planned]
         from skidway.spark.batch import plan_batch
 
-        return [RangePartition(wanted) for wanted in bundle(plan_batch(self.options), self.options.min_partitions)]
+        return _bundled(plan_batch(self.options), self.options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return _read(partition, self.options, self.columns)
@@ -167,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from skidway.spark.streaming import Mark
 
         ranges = self.planner.ranges(Mark.from_json(start), Mark.from_json(end))
-        return [RangePartition(wanted) for wanted in bundle(ranges, self.options.min_partitions)]
+        return _bundled(ranges, self.options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return _read(partition, self.options, self.columns)
@@ -184,6 +184,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
             self._planner = StreamPlanner(self.options)
         return self._planner
+
+
+def _bundled(ranges: list[OffsetRange], options: SourceOptions) -> list[InputPartition]:
+    asked = {"min_partitions": options.min_partitions, "max_records": options.max_records_per_partition}
+    return [RangePartition(together) for together in bundle(ranges, **asked)]
 
 
 def _read(partition: InputPartition, options: SourceOptions, columns: Sequence[str]) -> "Iterator[pa.RecordBatch]":
