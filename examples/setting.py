@@ -5,8 +5,11 @@ import secrets
 import sys
 from collections.abc import Iterator
 
-from confluent_kafka import Consumer, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+try:
+    from confluent_kafka import Consumer, KafkaException, Message, Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+except ImportError:
+    sys.exit("the examples need confluent-kafka: pip install 'skidway[client]'")
 
 BOOTSTRAP = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("SKIDWAY_BOOTSTRAP", "127.0.0.1:9092")
 COUNT = 10
@@ -15,8 +18,11 @@ COUNT = 10
 def new_topic(name: str | None = None) -> str:
     """A fresh topic each time, so that an example can be run twice."""
     topic = name or f"example-{secrets.token_hex(4)}"
-    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
-    admin.create_topics([NewTopic(topic, 1)])[topic].result()
+    admin = AdminClient({"bootstrap.servers": BOOTSTRAP, "reconnect.backoff.ms": 3000})
+    try:
+        admin.create_topics([NewTopic(topic, 1)], request_timeout=10)[topic].result()
+    except KafkaException as error:
+        sys.exit(f"no topic could be made at {BOOTSTRAP}: {error.args[0].str()}; is a broker running (skidway serve)?")
     return topic
 
 

@@ -25,10 +25,10 @@ class Sent(NamedTuple):
 
 
 def make_topic(cluster: Cluster, partitions: int = 1, name: str = "source", **configs: str) -> str:
+    """Its records are of 2023, and stay."""
     topic = f"{name}-{secrets.token_hex(4)}"
-    Admin(cluster).create_topic(
-        topic, partitions=partitions, configs={key.replace("_", "."): value for key, value in configs.items()}
-    )
+    settings = {key.replace("_", "."): value for key, value in configs.items()}
+    Admin(cluster).create_topic(topic, partitions=partitions, configs={"retention.ms": "-1", **settings})
     return topic
 
 

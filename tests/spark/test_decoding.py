@@ -1,5 +1,6 @@
 """Record batches become the rows that were produced, by the compiled and by the plain reader alike."""
 
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ from skidway.records.compression import Codec
 from skidway.records.control import EndTransaction, end_transaction_batch
 from skidway.records.record import Record, build_batch
 from skidway.spark.decoding import COLUMNS, CorruptData, Decoder, Kernel, arrow_schema
+from skidway.spark.encoding import encode_batches, stamp_producer
 from skidway.testing import Broker
 from waiting import eventually
 
@@ -258,6 +260,17 @@ def test_the_buffer_may_be_any_kind_of_buffer() -> None:
     for buffer in (data, bytearray(data), memoryview(data), pa.py_buffer(data)):
         decoder = Decoder("orders", 7, ["value"])
         assert pa.Table.from_batches(decoder.decode(buffer, 0, 3))["value"].to_pylist() == [b"a", b"b", b"c"]
+
+
+def test_without_numba_the_plain_reader_and_writer_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    for module in ("compiling", "decode_kernel", "encode_kernel"):
+        monkeypatch.delitem(sys.modules, f"skidway.spark.{module}", raising=False)
+    (batch,) = encode_batches(pa.array([b"a"]), None, None, timestamp_ms=0, batch_bytes=1_000, codec=Codec.NONE)
+    stamp_producer(batch)
+    assert [row["value"] for row in decode(bytes(batch.buffer), "auto")[0]] == [b"a"]
+    with pytest.raises(ImportError, match="numba"):
+        decode(bytes(batch.buffer), "numba")
 
 
 # What real clients write to a real broker.

@@ -249,7 +249,7 @@ def test_a_topic_deleted_between_planning_and_reading(
     Admin(cluster).delete_topic(topic)
     if again:
         # Longer than the old one: by offsets alone nobody would notice.
-        Admin(cluster).create_topic(topic, partitions=1)
+        Admin(cluster).create_topic(topic, partitions=1, configs={"retention.ms": "-1"})
         send(cluster, topic, numbered(20, first=100))
     with pytest.raises(DataLoss, match="offsets 0 to 10: the topic was deleted"):
         list(read_range(wanted, strict, ("offset",)))

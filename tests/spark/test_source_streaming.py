@@ -23,6 +23,7 @@ from skidway.spark.streaming import Mark, StreamPlanner
 from skidway.testing import Broker
 
 Offset = dict[str, Any]
+KEEP = {"retention.ms": "-1"}
 MakeReader = Callable[..., "Stream"]
 
 
@@ -139,7 +140,7 @@ def test_new_partitions_and_topics_appear_without_a_restart(cluster: Cluster, st
     start = reader.initial()
     Admin(cluster).grow_topic(name, 3)
     cluster.forget(name)
-    Admin(cluster).create_topic(f"{name}-more", partitions=1)
+    Admin(cluster).create_topic(f"{name}-more", partitions=1, configs=KEEP)
     send(cluster, name, [record._replace(partition=2) for record in numbered(3, first=10)])
     send(cluster, f"{name}-more", numbered(2, first=20))
     end, rows = reader.run(start)
@@ -244,7 +245,7 @@ def make_again_longer(cluster: Cluster, topic: str) -> None:
 
 def make_again(cluster: Cluster, topic: str, count: int) -> None:
     Admin(cluster).delete_topic(topic)
-    Admin(cluster).create_topic(topic, partitions=1)
+    Admin(cluster).create_topic(topic, partitions=1, configs=KEEP)
     send(cluster, topic, numbered(count, first=100))
 
 
@@ -384,7 +385,7 @@ def test_a_topic_that_is_made_again_after_its_loss_was_accepted_is_read(cluster:
     offset, rows = reader.run(offset)
     assert rows == []
     assert reader.latest(offset) == offset
-    Admin(cluster).create_topic(topic, partitions=1)
+    Admin(cluster).create_topic(topic, partitions=1, configs=KEEP)
     send(cluster, topic, numbered(2, first=50))
     assert reader.run(offset)[1] == texts(range(50, 52))
 

@@ -18,6 +18,7 @@ from skidway.cli.output import (
     fail,
     friendly,
     group,
+    misused,
     parse_size,
     print_json,
     progress,
@@ -159,7 +160,7 @@ def latency(
     from skidway.client.offsets import LATEST, offsets_at
 
     if acks is Acks.NONE:
-        fail("with --acks 0 nothing is answered, so there is no latency to measure")
+        misused("with --acks 0 nothing is answered, so there is no latency to measure")
     with _bench(bootstrap, timeout, topic, connections, config) as bench:
         each = rate / connections
         places = [bench.partitions[number % len(bench.partitions)] for number in range(connections)]
@@ -192,7 +193,7 @@ def _bench(
     timeout_ms = int(timeout_s * 1000)
     configs = dict(assignment(text) for text in config or [])
     if topic is not None and configs:
-        fail("--config is for the topic that the benchmark makes; the topic named with --topic stays as it is")
+        misused("--config is for the topic that the benchmark makes; the topic named with --topic stays as it is")
     name = topic or f"skidway-bench-{secrets.token_hex(4)}"
     with Cluster(bootstrap, client_id="skidway-bench", timeout_ms=timeout_ms) as cluster:
         admin = Admin(cluster)

@@ -1,15 +1,14 @@
 """`skidway consume`: print the messages of a topic."""
 
 import sys
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from skidway.cli.formats import Format, Shown, Writer, writer
-from skidway.cli.output import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap, Timeout, fail, friendly, run
-from skidway.cli.places import EXPECTED, Beginning, End, Place, find, parse_place
+from skidway.cli.output import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap, Timeout, friendly, misused, run
+from skidway.cli.places import EXPECTED, Beginning, End, find, place_option
 
 if TYPE_CHECKING:
     from skidway.client.consumer import Consumed
@@ -68,9 +67,9 @@ def consume(
     from skidway.client.consumer import Consumer
 
     if follow and until is not None:
-        fail("--follow never stops and --until does: give one of them")
-    begin = _place(start, End() if follow else Beginning())
-    stop = _place(until, End())
+        misused("--follow never stops and --until does: give one of them")
+    begin = place_option(start, End() if follow else Beginning())
+    stop = place_option(until, End())
     shown = Shown(
         offset=offset or everything,
         timestamp=timestamp or everything,
@@ -85,15 +84,6 @@ def consume(
         ends = None if follow else find(cluster, topic, partitions, stop, isolation_level)
         consumer = Consumer(cluster, topic, positions, isolation_level=isolation_level, on_gone=_tell_gone)
         _print(consumer.read_polls(follow=follow, until=ends), write, count)
-
-
-def _place(text: str | None, otherwise: Place) -> Place:
-    if text is None:
-        return otherwise
-    try:
-        return parse_place(text, time.time_ns() // 1_000_000)
-    except ValueError as error:
-        fail(str(error))
 
 
 def _partitions(existing: Iterable[int], topic: str, wanted: list[int] | None) -> list[int]:

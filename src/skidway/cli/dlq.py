@@ -1,6 +1,5 @@
 """`skidway dlq`: see what is in dead-letter topics and send it back to where it came from."""
 
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,16 +12,16 @@ from skidway.cli.output import (
     AsJson,
     Bootstrap,
     Timeout,
-    fail,
     friendly,
     group,
+    misused,
     print_json,
     print_table,
     progress,
     quantity,
     run,
 )
-from skidway.cli.places import EXPECTED, Beginning, End, Place, find, parse_place
+from skidway.cli.places import EXPECTED, BeforeEnd, Beginning, End, Place, find, place_option
 
 if TYPE_CHECKING:
     from skidway.client.cluster import Cluster
@@ -85,7 +84,7 @@ def show(
     import json
 
     with _cluster(bootstrap, timeout) as cluster:
-        for letter in _letters(cluster, topic, _place(start, Beginning()), _place(until, End()), count, {}):
+        for letter in _letters(cluster, topic, place_option(start, Beginning()), place_option(until, End()), count, {}):
             if as_json:
                 typer.echo(json.dumps(_letter_document(letter), ensure_ascii=False))
             else:
@@ -126,13 +125,13 @@ def replay(
     from skidway.client.replay import Replay, Rules, Summary
 
     if partition not in ("key", "source"):
-        fail("--partition is key or source")
+        misused("--partition is key or source")
     rules = Rules(to, partition == "source", max_replays, error_type, rate)
     summary = Summary()
     with _cluster(bootstrap, timeout) as cluster:
         replay = Replay(cluster, topic, rules, whole=start is None and error_type is None)
         saved = replay.saved_positions() if start is None else {}
-        letters = _letters(cluster, topic, _place(start, Beginning()), _place(until, End()), count, saved)
+        letters = _letters(cluster, topic, place_option(start, Beginning()), place_option(until, End()), count, saved)
         with progress("replaying", None) as meter:
             for verdict in replay.run(letters) if execute else replay.preview(letters):
                 summary.count(verdict)
@@ -141,15 +140,6 @@ def replay(
         print_json(_summary_document(topic, summary, execute))
     else:
         _print_summary(topic, summary, replay, execute)
-
-
-def _place(text: str | None, otherwise: Place) -> Place:
-    if text is None:
-        return otherwise
-    try:
-        return parse_place(text, time.time_ns() // 1_000_000)
-    except ValueError as error:
-        fail(str(error))
 
 
 def _letters(
@@ -179,7 +169,7 @@ def _count(cluster: "Cluster", topic: str) -> dict[str, Any]:
     starts = offsets_at(cluster, topic, partitions, EARLIEST)
     ends = offsets_at(cluster, topic, partitions, LATEST)
     saved = Replay(cluster, topic, Rules()).saved_positions()
-    newest = [letter.timestamp for letter in _letters(cluster, topic, parse_place("-1", 0), End(), None, {})]
+    newest = [letter.timestamp for letter in _letters(cluster, topic, BeforeEnd(1), End(), None, {})]
     return {
         "topic": topic,
         "letters": sum(ends[partition] - starts[partition] for partition in partitions),

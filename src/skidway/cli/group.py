@@ -14,11 +14,12 @@ from skidway.cli.output import (
     fail,
     friendly,
     group,
+    misused,
     print_json,
     print_table,
     run,
 )
-from skidway.cli.places import EXPECTED, parse_place
+from skidway.cli.places import EXPECTED, End, place_option
 from skidway.cli.resets import Move, Shift, Target, plan
 
 if TYPE_CHECKING:
@@ -150,14 +151,10 @@ def delete(
 
 def _target(to: str | None, shift: int | None) -> Target:
     if (to is None) == (shift is None):
-        fail("say where to: either --to WHERE or --shift ±N")
+        misused("say where to: either --to WHERE or --shift ±N")
     if shift is not None:
         return Shift(shift)
-    assert to is not None
-    try:
-        return parse_place(to, time.time_ns() // 1_000_000)
-    except ValueError as error:
-        fail(str(error))
+    return place_option(to, End())
 
 
 def _refuse_live(groups: Any, name: str, *, known: bool) -> None:

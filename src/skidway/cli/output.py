@@ -1,6 +1,7 @@
 """What all commands share: options, how errors end a command, how tables, numbers and progress are shown.
 
-A failure a user can cause is one line on standard error and exit code 1; Ctrl-C is 130; a reader that went away
+A failure a user can cause is one line on standard error and exit code 1, or 2 where the words of the command make no
+sense; Ctrl-C is 130; a reader that went away
 (`| head`) is no failure. Tables and progress are for people at a terminal; `--json` is for scripts and never changes
 with the width of a window.
 """
@@ -16,6 +17,7 @@ from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 import typer
 
 EXIT_FAILED = 1
+EXIT_USAGE = 2
 EXIT_DAMAGED = 3
 EXIT_INTERRUPTED = 130
 
@@ -64,12 +66,17 @@ def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
     raise typer.Exit(code)
 
 
+def misused(message: str) -> NoReturn:
+    """The words of the command make no sense, whatever the broker holds."""
+    fail(message, EXIT_USAGE)
+
+
 def friendly(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Turn what a user or a broker can cause into one line; anything else is a bug and keeps its traceback."""
 
     @functools.wraps(command)
     def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        from skidway.client.errors import ClientError
+        from skidway.client.errors import BadAddress, ClientError
         from skidway.errors import ProtocolError
 
         try:
@@ -79,6 +86,8 @@ def friendly(command: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             raise typer.Exit(0) from None
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
+        except BadAddress as error:
+            misused(str(error))
         except (ClientError, ProtocolError) as error:
             fail(str(error))
         except OSError as error:

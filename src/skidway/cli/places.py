@@ -8,9 +8,12 @@ beginning, end      the ends of the log
 """
 
 import re
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
+
+from skidway.cli.output import misused
 
 if TYPE_CHECKING:
     from skidway.client.cluster import Cluster
@@ -68,6 +71,16 @@ def parse_place(text: str, now_ms: int) -> Place:
         return AtTime(int(datetime.fromisoformat(text.strip()).timestamp() * 1000))
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text!r} is no place in a topic; expected {EXPECTED}") from None
+
+
+def place_option(text: str | None, otherwise: Place) -> Place:
+    """The place an option names; what is none ends the command."""
+    if text is None:
+        return otherwise
+    try:
+        return parse_place(text, time.time_ns() // 1_000_000)
+    except ValueError as error:
+        misused(str(error))
 
 
 def find(cluster: "Cluster", topic: str, partitions: list[int], place: Place, isolation_level: int) -> dict[int, int]:

@@ -11,9 +11,9 @@ from skidway.cli.output import (
     AsJson,
     Bootstrap,
     Timeout,
-    fail,
     friendly,
     group,
+    misused,
     print_json,
     print_table,
     run,
@@ -137,7 +137,7 @@ def alter(
     """Change settings of topics."""
     changes = _changes(config or [], reset or [], append or [], subtract or [])
     if not changes:
-        fail("nothing to alter; give --config NAME=VALUE or --reset NAME")
+        misused("nothing to alter; give --config NAME=VALUE or --reset NAME")
     admin = _admin(bootstrap, timeout)
     for name in topics:
         admin.alter_topic(name, changes, validate_only=dry_run)

@@ -135,7 +135,6 @@ class Decoder:
         """
         self.next_offset = start
         self._pending_aborts.update((first_offset, producer_id) for producer_id, first_offset in aborted)
-        covered = start
         for run, covered in self._runs(memoryview(data).cast("B"), start, end):
             if run is not None:
                 yield from self._tables(run, Wanted(start, end, self._columns, self.rows_max, self.bytes_max))
