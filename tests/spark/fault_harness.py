@@ -29,13 +29,14 @@ from skidway.testing import Broker
 
 SOURCES = Path(__file__).parents[2] / "src"
 SCRIPT = Path(__file__).with_name("fault_driver.py")
-# More slots than cores: tasks that stand still hold one each. Tasks may fail as often as they are killed.
-LOCAL = "local[8,20]"
-LOCAL_CLUSTER = "local-cluster[2,4,512]"
+# A slot for each task of the topic's pipeline, which may stand still in it, and one for all others: every slot is a
+# Python process to start. Tasks may fail as often as they are killed.
+LOCAL = "local[3,20]"
+LOCAL_CLUSTER = "local-cluster[2,1,512]"
 PARTITIONS = 2
 RECORDS_PER_BATCH = 400
 PATIENCE_S = 300.0
-PAUSE_S = 0.005
+PAUSE_S = 0.02
 LOG_SHOWN = 6_000
 TABLES = ("parquet", "delta", "iceberg")
 TOPIC = "topic"
@@ -318,7 +319,6 @@ class Stage:
         self.name = name
         self.master = master
         self.kills = 0
-        self.tasks_lost = 0
         topic = f"faults-{len(list(company.folder.iterdir()))}"
         with Cluster(self.bootstrap) as cluster:
             for one in (topic, f"{topic}-copy"):
