@@ -17,10 +17,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -37,6 +39,7 @@ BEFORE, DURING, AFTER = "before", "during", "after"
 TRIGGER = Trigger(100)
 PAUSE_S = 0.05
 FINISH_S = 900
+STARVED = "failed to connect back"
 CONFIGURATION = {
     # Small processes that live for seconds: the optimising compiler would never earn back what it costs.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -46,6 +49,8 @@ CONFIGURATION = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.ui.showConsoleProgress": "false",
     # Executors are killed again and again: that is no reason to give the job up.
     "spark.task.maxFailures": "20",
     "spark.deploy.maxExecutorRetries": "-1",
@@ -208,7 +213,7 @@ class Driver:
         self.spark: SparkSession = session.build(
             "faults", master=settings["master"], configuration=CONFIGURATION | places
         )
-        self.queries: list[Any] = []
+        self.queries: list[tuple[dict[str, Any], Any]] = []
         self._guarded = threading.Lock()
 
     def tell(self, event: str, **more: Any) -> None:
@@ -216,29 +221,45 @@ class Driver:
             events.write(json.dumps({"event": event, **more}) + "\n")
 
     def obey(self, command: dict[str, Any]) -> None:
+        ending = command["do"] == "finish"
         with self._guarded:
-            for query in self.queries:
+            for _, query in self.queries:
                 query.stop()
-            ending = command["do"] == "finish"
             self.queries = []
             _all_begun.clear()
             # The topic's query last: it has no batch function that could wait.
             for one in sorted(command["queries"], key=lambda one: one["kind"] == "topic"):
-                self.queries.append(self.start(one, ONCE if ending else TRIGGER))
-                self.await_begun(self.queries[-1])
+                self.queries.append((one, self.begin(one, ONCE if ending else TRIGGER)))
             _all_begun.set()
-            if ending:
-                for query in self.queries:
-                    assert query.awaitTermination(FINISH_S), f"{query.id} does not come to its end"
-                self.queries = []
+            while ending and self.queries:
+                one, query = self.queries[0]
+                with suppress(StreamingQueryException):
+                    assert query.awaitTermination(FINISH_S), f"{one['kind']} does not come to its end"
+                if self.is_starved(query):
+                    self.queries[0] = (one, self.begin(one, ONCE))
+                else:
+                    del self.queries[0]
         self.tell("finished" if ending else "started")
 
-    @staticmethod
-    def await_begun(query: Any) -> None:
-        """Each starts a Python process for its source, and Spark gives it ten seconds: too few on a busy machine if all
-        come at once, or if the batches of others are in the way."""
-        while query.isActive and query.status["message"] == "Initializing sources":
-            time.sleep(PAUSE_S)
+    def begin(self, one: dict[str, Any], trigger: Trigger) -> Any:
+        """One at a time, and again if need be: each starts a Python process for its source."""
+        while True:
+            query = self.start(one, trigger)
+            while query.isActive and query.status["message"] == "Initializing sources":
+                time.sleep(PAUSE_S)
+            if not self.is_starved(query):
+                return query
+
+    def is_starved(self, query: Any) -> bool:
+        """Spark gives a Python process ten seconds to start. On a busy machine that may be too few, and means nothing;
+        any other failure is one."""
+        trouble = query.exception()
+        if trouble is None:
+            return False
+        if STARVED not in str(trouble):
+            raise trouble
+        self.tell("starved", query=str(query.id))
+        return True
 
     def start(self, one: dict[str, Any], trigger: Trigger) -> Any:
         halt = Halt(**one["halt"]) if one["halt"] else NOWHERE
@@ -266,13 +287,17 @@ class Driver:
         return topics.to_batches(writer, planted(one["to"], halt))
 
     def watch(self) -> None:
-        """A query that fails is told; the test waits for something else."""
+        """A query that fails is told: the test waits for something else."""
         while True:
             time.sleep(1.0)
             with self._guarded:
-                for query in self.queries:
-                    if not query.isActive:
-                        self.tell("failed", reason=str(query.exception()))
+                for number, (one, query) in enumerate(self.queries):
+                    try:
+                        if not query.isActive and self.is_starved(query):
+                            self.queries[number] = (one, self.begin(one, TRIGGER))
+                    except Exception as error:
+                        self.tell("failed", reason=str(error))
+                        return
 
 
 def main() -> None:
