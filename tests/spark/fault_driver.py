@@ -74,7 +74,7 @@ class Halt:
             stand_still()
 
 
-NOWHERE = Halt("", 0, "")
+NOWHERE = Halt("", sys.maxsize, "")
 
 
 def stand_still() -> None:

@@ -174,6 +174,10 @@ class Feeder:
         assert not self._errors, self._errors[0]
         return self.sent
 
+    def leave(self) -> None:
+        """Whatever has become of the rows."""
+        self._stop.set()
+
     def _run(self) -> None:
         while not self._stop.is_set():
             for _ in range(self._step):
@@ -275,14 +279,14 @@ class Outcome:
     def __str__(self) -> str:
         one = self.tally
         return (
-            f"| {self.scenario:52} | {self.target:8} | {self.kills:5} |"
+            f"| {self.scenario:52} | {self.target:9} | {self.kills:5} |"
             f" {one.rows:7} | {one.duplicates:10} | {one.losses:6} |"
         )
 
 
 HEADING = (
-    f"| {'killed with SIGKILL':52} | {'target':8} | kills |    rows | duplicates | losses |\n"
-    f"| {'-' * 52} | {'-' * 8} | ----- | ------- | ---------- | ------ |"
+    f"| {'killed with SIGKILL':52} | {'target':9} | kills |    rows | duplicates | losses |\n"
+    f"| {'-' * 52} | {'-' * 9} | ----- | ------- | ---------- | ------ |"
 )
 
 
@@ -333,7 +337,7 @@ class Stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.feeder._stop.set()
+        self.feeder.leave()
 
     @property
     def driver(self) -> Driver:

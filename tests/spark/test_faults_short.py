@@ -25,7 +25,6 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
             with Stage(company, "each kind once", [*TABLES, TOPIC, *PLANTED]) as stage:
                 for point in ("before", "during", "after"):
                     stage.kill_driver_at(point)
-                    print(point, stage.feeder.sent, flush=True)
                     assert [stage.doubled(kind) for kind in TABLES] == [0, 0, 0], f"after the kill {point} a commit"
                 driver = stage.run()
                 stage.await_progress(driver)
