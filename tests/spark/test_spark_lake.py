@@ -129,6 +129,25 @@ def test_a_crash_at_any_step_is_made_good_by_the_replay(
     assert not staging.staging_folder(where.root(), QUERY, 1).exists()
 
 
+def test_what_executors_of_a_dead_driver_still_write_is_no_part_of_the_next_attempt(spark: Any, tmp_path: Path) -> None:
+    """The task of a driver that was killed ends while the next attempt at the same batch runs."""
+    where = target("parquet", tmp_path)
+    first = staging.stage(frame(spark, 0, 10), where.root(), QUERY, 0, ["colour"])
+    path = first[0].staged
+    content, folder = path.read_bytes(), path.parents[len(first[0].partition)]
+    # Where Spark's committer of the first attempt collects what its tasks have done.
+    place = folder / "_temporary" / "0" / "task_of_the_dead_m_000000" / path.relative_to(folder)
+
+    def with_a_late_task(rows: Any) -> Any:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+        yield from rows
+
+    rows = frame(spark, 0, 10)
+    write_batch(open_table(where), rows.mapInArrow(with_a_late_task, rows.schema), QUERY, 0)
+    assert read(where, spark) == expected(0, 10)
+
+
 def _once(real: Any, crash: Any) -> Any:
     calls: list[int] = []
 

@@ -34,7 +34,7 @@ def deaf_port() -> Iterator[int]:
 def test_help_lists_every_command() -> None:
     shown = skidway("--help")
     assert shown.returncode == 0
-    for command in ("serve", "topic", "produce", "consume", "group", "dlq", "inspect", "bench"):
+    for command in ("serve", "topic", "produce", "consume", "group", "dlq", "inspect", "bench", "pipeline"):
         assert f"  {command} " in shown.stdout
 
 
@@ -134,7 +134,7 @@ def test_what_the_machine_refuses_is_one_line_too() -> None:
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("skidway ", ["serve", "topic", "produce", "consume", "group", "dlq", "inspect", "bench"]),
+        ("skidway ", ["serve", "topic", "produce", "consume", "group", "dlq", "inspect", "bench", "pipeline"]),
         ("skidway to", ["topic"]),
         ("skidway topic d", ["describe", "delete"]),
         ("skidway serve --data", ["--data-dir"]),

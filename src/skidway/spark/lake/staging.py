@@ -3,9 +3,13 @@
 Folders whose names begin with an underscore are not looked into by Spark, pyarrow and Hive, so what is staged under
 `_skidway` is no part of a table that others read as a folder of Parquet files. Staging and table are on one file
 system: a file moves by a rename. Files and folders are synced, so that a batch Spark believes done survives power loss.
+
+Each attempt at a batch has a folder of its own. Executors outlive a driver that was killed, for a while: what they
+still write must not end up among the files of the attempt after it.
 """
 
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,8 +47,8 @@ def stage(
     frame: "DataFrame", root: Path, query: str, batch: int, partition_by: Sequence[str], *, keep_columns: bool = False
 ) -> list[DataFile]:
     """Every row of the frame in files below the staging folder, with the place each file will have in the table."""
-    folder = staging_folder(root, query, batch)
-    shutil.rmtree(folder, ignore_errors=True)
+    sweep(root, query, batch)
+    folder = staging_folder(root, query, batch) / f"attempt-{secrets.token_hex(4)}"
     folder.mkdir(parents=True)
     columns = list(partition_by)
     if keep_columns:

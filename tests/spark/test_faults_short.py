@@ -1,0 +1,69 @@
+"""Each kind of kill once, at pipelines to all targets: tables have every row once, a topic has every row.
+
+One story for all: the driver dies before, in the middle of and after the commit of a batch, each time in every pipeline
+at once; then executors are killed, then the broker. Two pipelines with planted bugs go through the same, to show that
+the count would find duplicates and losses. The long version is `test_faults_matrix`.
+"""
+
+import pytest
+from fault_harness import HEADING, PLANTED, TABLES, TOPIC, Company, Outcome, Stage
+
+from skidway.testing import Broker
+
+pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    folder = tmp_path_factory.mktemp("faults")
+    with Broker(data_dir=folder / "broker") as broker:
+        company = Company(folder, broker)
+        try:
+            with Stage(company, "each kind once", [*TABLES, TOPIC, *PLANTED]) as stage:
+                for point in ("before", "during", "after"):
+                    stage.kill_driver_at(point)
+                    assert [stage.doubled(kind) for kind in TABLES] == [0, 0, 0], f"after the kill {point} a commit"
+                driver = stage.run()
+                stage.await_progress(driver)
+                assert driver.kill_workers()
+                stage.kills += 1
+                stage.await_progress(driver)
+                broker.restart(kill=True)
+                stage.kills += 1
+                stage.await_progress(driver)
+                outcomes = stage.finish()
+        finally:
+            company.close()
+    print("", HEADING, *outcomes.values(), sep="\n")
+    return outcomes
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_has_every_row_once_whatever_was_killed(outcomes: dict[str, Outcome], kind: str) -> None:
+    assert outcomes[kind].kills == 5
+    assert outcomes[kind].tally.sent > 1_000
+    assert outcomes[kind].tally.exactly_once, outcomes[kind].tally
+
+
+def test_a_topic_has_every_row_whatever_was_killed(outcomes: dict[str, Outcome]) -> None:
+    tally = outcomes[TOPIC].tally
+    assert (tally.losses, tally.strangers) == (0, 0), tally
+    # Killed after rows were stored and before Spark knew: they are written again. Were there none, nothing was killed.
+    assert tally.duplicates > 0, tally
+
+
+def test_the_count_finds_the_duplicates_of_a_pipeline_that_does_not_know_its_batches(
+    outcomes: dict[str, Outcome],
+) -> None:
+    tally = outcomes["naive"].tally
+    assert tally.duplicates > 0, tally
+    assert not tally.exactly_once
+
+
+def test_the_count_finds_the_losses_of_a_pipeline_that_remembers_too_early(outcomes: dict[str, Outcome]) -> None:
+    tally = outcomes["forgetful"].tally
+    assert tally.losses > 0, tally
+    assert not tally.exactly_once
