@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from skidway.spark.delivery import AtLeastOnce, Attempt, Delivery, Prepared
 from skidway.spark.sink_options import SinkOptions, check_columns
+from skidway.spark.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,6 +94,7 @@ def _write(delivery: Delivery, batches: "Iterator[pa.RecordBatch]") -> Written:
         return Written(writing.prepare())
     finally:
         writing.close()
+        settle()
 
 
 def current_attempt() -> Attempt:

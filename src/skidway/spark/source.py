@@ -42,6 +42,7 @@ from skidway.spark.planning import OffsetRange
 from skidway.spark.reading import read_range
 from skidway.spark.segment_files import FileRange
 from skidway.spark.streaming import Mark, StreamPlanner
+from skidway.spark.workers import settled
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,8 +178,8 @@ def _read(partition: InputPartition, options: SourceOptions, columns: Sequence[s
     if not isinstance(partition, RangePartition):
         return iter(())
     if isinstance(partition.value, FileRange):
-        return read_files(partition.value, options, columns)
-    return read_range(partition.value, options, columns)
+        return settled(read_files(partition.value, options, columns))
+    return settled(read_range(partition.value, options, columns))
 
 
 def columns_of(schema: StructType) -> list[str]:
