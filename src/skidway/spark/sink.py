@@ -91,10 +91,11 @@ def _write(delivery: Delivery, batches: "Iterator[pa.RecordBatch]") -> Written:
     writing = delivery.begin(current_attempt())
     try:
         writing.write(batches)
-        return Written(writing.prepare())
+        written = Written(writing.prepare())
     finally:
         writing.close()
-        settle()
+    settle()
+    return written
 
 
 def current_attempt() -> Attempt:
