@@ -1,6 +1,7 @@
-"""`python -m bench [--kafka] [--rounds N] [--only KEY …] [--no-record]`: measure, print, record.
+"""`python -m bench [--kafka] [--no-spark] [--rounds N] [--only KEY …] [--no-record]`: measure, print, record.
 
-Without --kafka: Skidway beside the machine's limits, about two minutes. With it: Apache Kafka takes turns.
+Without --kafka: Skidway beside the machine's limits, about two minutes. With it: Apache Kafka takes turns. Then the
+connector for Spark beside Spark's own ceiling, up to three minutes, where there is Java.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import sys
 
 from rich.console import Console
 
-from bench import report, suite
+from bench import report, spark, suite
 from bench.broker import Skidway
 from bench.kafka import Kafka, jars
 from bench.load import engine
@@ -19,6 +20,10 @@ from bench.workloads import workloads
 
 PICTURE = ROOT / "bench" / "results.png"
 LAST = CACHE / "bench" / "last.json"
+SPARK = "spark"
+SPARK_SECONDS_MAX = 160.0
+SPARK_ROUNDS_MORE = 2
+"""The JVM goes on compiling for a while."""
 
 
 def arguments() -> argparse.Namespace:
@@ -27,6 +32,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds-max", type=float, help="begin no round that would end later (220; 460 with Kafka)")
     parser.add_argument("--only", nargs="*", default=[], metavar="KEY", help="only these loads (see --list)")
+    parser.add_argument("--no-spark", action="store_true", help="leave out the loads of Spark")
     parser.add_argument("--list", action="store_true", help="print the loads and end")
     parser.add_argument("--no-record", action="store_true", help="leave RESULTS.md and results.png as they are")
     parser.add_argument("--again", action="store_true", help="print and record the last run again, measure nothing")
@@ -35,8 +41,30 @@ def arguments() -> argparse.Namespace:
 
 def measure(options: argparse.Namespace, console: Console) -> suite.Outcome:
     chosen = set(options.only)
-    if unknown := chosen - {load.key for load in workloads()}:
+    if SPARK in chosen:
+        chosen = chosen - {SPARK} | set(spark.titles())
+    brokers = {load.key for load in workloads()}
+    if unknown := chosen - brokers - set(spark.titles()):
         raise SystemExit(f"no such load: {', '.join(sorted(unknown))} (see --list)")
+    outcome = suite.Outcome()
+    if not chosen or chosen & brokers:
+        outcome = measure_brokers(options, chosen & brokers, console)
+    if not options.no_spark and (not chosen or chosen - brokers):
+        with console.status("starting") as status:
+            outcome.add(
+                spark.run(
+                    chosen - brokers,
+                    rounds=options.rounds + SPARK_ROUNDS_MORE,
+                    seconds_max=SPARK_SECONDS_MAX,
+                    say=lambda text: _say(console, status, text),
+                )
+            )
+    LAST.parent.mkdir(parents=True, exist_ok=True)
+    LAST.write_text(json.dumps(dataclasses.asdict(outcome)))
+    return outcome
+
+
+def measure_brokers(options: argparse.Namespace, chosen: set[str], console: Console) -> suite.Outcome:
     subjects: list[tuple[Subject, int]] = [(Skidway(), 0)]
     notes = []
     if options.kafka:
@@ -54,8 +82,6 @@ def measure(options: argparse.Namespace, console: Console) -> suite.Outcome:
             say=lambda text: _say(console, status, text),
         )
     outcome.notes = notes + outcome.notes
-    LAST.parent.mkdir(parents=True, exist_ok=True)
-    LAST.write_text(json.dumps(dataclasses.asdict(outcome)))
     return outcome
 
 
@@ -72,7 +98,9 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 150)
     if options.list:
         for load in workloads():
-            console.print(f"{load.key:10} {load.title}")
+            console.print(f"{load.key:14} {load.title}")
+        for key, title in spark.titles().items():
+            console.print(f"{key:14} {title}")
         return 0
     console.print(f"load generator: {engine()}")
     outcome = suite.Outcome(**json.loads(LAST.read_text())) if options.again else measure(options, console)

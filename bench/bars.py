@@ -15,6 +15,13 @@ LIMIT_OF = {
     "latsync": "sync",
 }
 
+PEERS = {
+    "kafka": "Kafka",
+    "machine": "the machine's limit",
+    "memory": "rows from memory",
+    "connector": 'format("kafka")',
+}
+
 
 @dataclass(slots=True)
 class Judged:
@@ -54,7 +61,7 @@ class Bar:
 
     def peer(self) -> str:
         assert self.against is not None
-        return "Kafka" if self.against[0] == "kafka" else "the machine's limit"
+        return PEERS[self.against[0]]
 
 
 def bars() -> list[Bar]:
@@ -84,7 +91,21 @@ def bars() -> list[Bar]:
         Bar("start-up", "startup", "s", at_most=0.1, against=kafka("startup")),
         Bar("resident after 1 GB in and out", "memory", "rss", at_most=60, unit=" MB"),
     ]
-    return found
+    return found + spark_bars()
+
+
+def spark_bars() -> list[Bar]:
+    """In rows per CPU-second of all but the broker."""
+    found = []
+    for load, title in (("spark-source", "Spark source, 6 columns"), ("spark-pair", "Spark source, key and value")):
+        found.append(Bar(title, load, "rows", at_least=0.8, against=("memory", load)))
+        found.append(Bar(title, load, "rows", at_least=1, against=("connector", load)))
+    kernel = "decode kernel, 100 B values, 7 columns"
+    return [
+        *found,
+        Bar("Spark sink", "spark-sink", "rows", at_least=0.5, against=("memory", "spark-sink")),
+        Bar(kernel, "spark-decode", "rows", at_least=10, unit=" M rows per CPU-second", scale=1e6),
+    ]
 
 
 def judge(outcome: Outcome) -> list[Judged]:

@@ -23,13 +23,15 @@ def _present(module: str) -> bool:
 class Skidway(Subject):
     name = "skidway"
     ready_timeout_s = 20.0
+    data_dir: Path
 
     def launch(self, folder: Path) -> subprocess.Popen[bytes]:
         if not COMMAND and not _present("skidway.server.__main__"):
             raise Unavailable("Skidway skipped: this tree has no `python -m skidway.server` yet")
         command = shlex.split(COMMAND) or [sys.executable, "-m", "skidway.server"]
         self.bootstrap = f"127.0.0.1:{free_port()}"
-        command += ["--listen", self.bootstrap, "--data-dir", str(folder / "data")]
+        self.data_dir = folder / "data"
+        command += ["--listen", self.bootstrap, "--data-dir", str(self.data_dir)]
         # As Kafka is started: the wait for more members of a new group would hide what a rebalance takes.
         command += ["--set", "groups.initial_rebalance_delay_ms=0"]
         with (folder / "output.log").open("wb") as log:

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench import spark
 from bench.bars import LIMIT_OF, judge
 from bench.load import engine
 from bench.subject import ROOT
@@ -20,7 +21,8 @@ HEADING = """# Results
 
 Written by `make bench` and `make bench-kafka`, newest first. Ratios within one section can be trusted: the subjects
 took turns on the same machine. Absolute figures depend on the machine and its neighbours. The newest run beside Apache
-Kafka as a picture: [results.png](results.png). What each load does: `bench/workloads.py`; the bars: `bench/bars.py`.
+Kafka as a picture: [results.png](results.png). What each load does: `bench/workloads.py`, `bench/spark.py`; the bars:
+`bench/bars.py`.
 """
 Rows = list[list[str]]
 
@@ -124,6 +126,28 @@ def footprint_rows(outcome: Outcome) -> Rows:
     ]
 
 
+def spark_rows(outcome: Outcome) -> Rows:
+    rows: Rows = []
+    for load in spark.LOADS:
+        key = spark.PREFIX + load.key
+        figure, scale = ("cpu_s", 1.0) if key == spark.START else ("rows", 1e6)
+        found = [outcome.get(subject, key, figure) for subject in ("skidway", "memory", "connector")]
+        if found != [None, None, None]:
+            rates = [number(None if value is None else value / scale) for value in found]
+            broker = [number(outcome.get(subject, key, "broker")) for subject in ("skidway", "connector")]
+            rows.append([load.title, *rates, ratio(found[0], found[1]), ratio(found[0], found[2]), *broker])
+    return rows
+
+
+def kernel_rows(outcome: Outcome) -> Rows:
+    rows: Rows = []
+    for key, title in spark.kernel_titles().items():
+        compiled, plain = (outcome.get(subject, spark.PREFIX + key, "rows") for subject in ("skidway", "python"))
+        if compiled is not None and plain is not None:
+            rows.append([title, number(compiled / 1e6), number(plain / 1e6), ratio(compiled, plain)])
+    return rows
+
+
 def warnings(outcome: Outcome) -> list[str]:
     """Where a figure says less than it seems to."""
     found = list(outcome.notes)
@@ -135,6 +159,13 @@ def warnings(outcome: Outcome) -> list[str]:
 
 
 def tables(outcome: Outcome) -> list[tuple[str, list[str], Rows]]:
+    """Those that have anything to tell."""
+    return [
+        table for table in _all_tables(outcome) if any(cell not in ("", "–") for row in table[2] for cell in row[1:])
+    ]
+
+
+def _all_tables(outcome: Outcome) -> list[tuple[str, list[str], Rows]]:
     return [
         ("Bars", ["bar", "wanted", "found", "verdict"], bar_rows(outcome)),
         ("Throughput", ["load", "Skidway", "Kafka", "ratio", "limit MB/s"], throughput_rows(outcome)),
@@ -151,6 +182,25 @@ def tables(outcome: Outcome) -> list[tuple[str, list[str], Rows]]:
         ),
         ("Groups (ms: less is better)", ["load", "Skidway", "Kafka", "ratio"], group_rows(outcome)),
         ("Footprint", ["", "Skidway", "Kafka"], footprint_rows(outcome)),
+        (
+            "Spark: million rows per CPU-second of Spark and its Python workers, best of the rounds",
+            [
+                "load",
+                "Skidway",
+                "from memory",
+                "format(kafka)",
+                "/ memory",
+                "/ kafka",
+                "broker s/M",
+                "kafka's broker s/M",
+            ],
+            spark_rows(outcome),
+        ),
+        (
+            "Spark's record batches ⇄ Arrow: million rows per CPU-second",
+            ["work", "kernel", "plain Python", "ratio"],
+            kernel_rows(outcome),
+        ),
     ]
 
 

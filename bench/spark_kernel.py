@@ -57,6 +57,8 @@ ENCODING = [
     Load("encode-lz4", "encode, lz4", codec=Codec.LZ4),
     Load("encode-zstd", "encode, zstd", codec=Codec.ZSTD),
 ]
+ROUTING = Load("route", "partition by key, 12 partitions")
+LOADS = [*DECODING, *ENCODING, ROUTING]
 
 
 def value(random: Random, number: int) -> bytes:
@@ -128,7 +130,7 @@ def measure(rows: int, rounds: int) -> dict[str, tuple[str, float, float]]:
     """By key: title, and rows per CPU-second of the kernel and of plain Python."""
     found = {}
     loads = [(load, decoding) for load in DECODING] + [(load, encoding) for load in ENCODING]
-    for load, prepare in [*loads, (Load("route", "partition by key, 12 partitions"), routing)]:
+    for load, prepare in [*loads, (ROUTING, routing)]:
         fewer = max(rows // PYTHON_SHARE, 1)
         compiled = rate(prepare(load, rows, "numba"), rows, rounds)
         found[load.key] = (load.title, compiled, rate(prepare(load, fewer, "python"), fewer, 1))

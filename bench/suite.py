@@ -33,6 +33,14 @@ class Outcome:
     def get(self, subject: str, load: str, figure: str) -> float | None:
         return self.figures.get(subject, {}).get(load, {}).get(figure)
 
+    def add(self, other: "Outcome") -> None:
+        """What another part of the run found."""
+        for subject, loads in other.figures.items():
+            self.figures.setdefault(subject, {}).update(loads)
+        self.notes += other.notes
+        self.rounds = self.rounds or other.rounds
+        self.seconds += other.seconds
+
 
 class _Samples:
     def __init__(self) -> None:

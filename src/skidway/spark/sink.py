@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from skidway.spark.delivery import AtLeastOnce, Attempt, Delivery, Prepared
 from skidway.spark.sink_options import SinkOptions, check_columns
+from skidway.spark.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,9 +91,11 @@ def _write(delivery: Delivery, batches: "Iterator[pa.RecordBatch]") -> Written:
     writing = delivery.begin(current_attempt())
     try:
         writing.write(batches)
-        return Written(writing.prepare())
+        written = Written(writing.prepare())
     finally:
         writing.close()
+    settle()
+    return written
 
 
 def current_attempt() -> Attempt:

@@ -195,13 +195,15 @@ def _read(partition: InputPartition, options: SourceOptions, columns: Sequence[s
     # Spark makes up a partition of its own where a batch read planned none.
     if not isinstance(partition, RangePartition):
         return iter(())
+    from skidway.spark.workers import settled
+
     if isinstance(partition.value, tuple):
         from skidway.spark.reading import read_range
 
-        return chain.from_iterable(read_range(wanted, options, columns) for wanted in partition.value)
+        return settled(chain.from_iterable(read_range(wanted, options, columns) for wanted in partition.value))
     from skidway.spark.backfill import read_files
 
-    return read_files(partition.value, options, columns)
+    return settled(read_files(partition.value, options, columns))
 
 
 def columns_of(schema: StructType) -> list[str]:
