@@ -1,4 +1,4 @@
-"""Clients that are not Python, against one broker: `python interop/run.py [java] [kafkajs] [kcat] [franz-go]`.
+"""Clients beyond Python's own, against one broker: `python interop/run.py [java] [kafkajs] [kcat] [franz-go] [spark]`.
 
 Starts a Skidway broker, or uses the one at SKIDWAY_CONFORMANCE_BOOTSTRAP. What a client needs comes from its package
 registry, once, into .cache/interop. Prints PASS, FAIL or SKIP with the reason; ends with 1 if anything failed.
@@ -89,7 +89,23 @@ def kcat() -> Command:
     return [*checks, str(program)], {"LD_LIBRARY_PATH": ":".join(libraries)}
 
 
-CLIENTS: dict[str, Callable[[], Command]] = {"java": java, "kafkajs": kafkajs, "kcat": kcat, "franz-go": franz_go}
+def spark() -> Command:
+    """Spark's own connector, and ours, on a standalone cluster."""
+    tool("java")
+    jars = CACHE / "spark"
+    if not list(jars.glob("spark-sql-kafka-*.jar")):
+        copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        fetch([tool("mvn"), "-q", "-B", "-f", str(HERE / "spark" / "pom.xml"), *copy])
+    return [sys.executable, str(HERE / "spark" / "interop.py"), str(jars)], {}
+
+
+CLIENTS: dict[str, Callable[[], Command]] = {
+    "java": java,
+    "kafkajs": kafkajs,
+    "kcat": kcat,
+    "franz-go": franz_go,
+    "spark": spark,
+}
 
 
 def run(name: str, bootstrap: str) -> bool:

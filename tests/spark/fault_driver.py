@@ -280,7 +280,7 @@ class Driver:
         if one["kind"] == "topic":
             spark.dataSource.register(halting_sink(halt))
             rows = frame.selectExpr(f"'{one['to']}' AS topic", "key", "value")
-            writer = topics.write_stream(rows, "", options, trigger, sink_refuses_names=True)
+            writer = topics.write_stream(rows, one["kind"], options, trigger)
             return writer.format("halting").option("kafka.bootstrap.servers", self.bootstrap).start()
         planted = {"naive": naive, "forgetful": forgetful}[one["kind"]]
         writer = topics.write_stream(frame, one["kind"], options, trigger)
