@@ -15,6 +15,26 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 pyspark_sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
 
 
+STARTS_SPARK = (
+    "test_faults_short",
+    "test_faults_matrix",
+    "test_local_cluster",
+    "test_pipeline_command",
+    "test_pipeline_project",
+    "test_spark_java",
+)
+"""Modules whose tests start Spark in processes of their own."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs Spark is run one after another: a Spark takes both cores. All else can go beside other tests."""
+    for item in items:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        if "spark" in getattr(item, "fixturenames", ()) or item.path.stem in STARTS_SPARK:
+            item.add_marker("spark")
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[pyspark_sql.SparkSession]":
     from skidway.spark import java
