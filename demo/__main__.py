@@ -33,7 +33,6 @@ from skidway.spark.pipelines.running import Status, count
 from skidway.testing import Broker
 
 TRIGGER = Trigger(2_000)
-DRAIN_TIMEOUT_S = 180.0
 HISTORY_S = 60
 """Events from before the start: windows are over, and written, while one watches."""
 

@@ -77,7 +77,6 @@ class Quorum:
         self.high_watermark = log.start_offset
         """Never above what is known to be committed; after a restart it begins low and the leader tells."""
         self.followers: Followers | None = None
-        self.resigning = False
         self._memory = memory
         self._random = random
         self._ballot: Ballot | None = None
@@ -188,7 +187,6 @@ class Quorum:
         self._asked.clear()
         self._retry_ms = NEVER
         self.followers = None
-        self.resigning = False
         self.fetched_from_leader = False
         self.fetching_snapshot = None
 

@@ -44,7 +44,6 @@ class MemoryLog:
         self.batch = batch
         self.coming: list[Entry] = []
         self.coming_id: EpochEnd | None = None
-        self.coming_voters: Voters | None = None
 
     @property
     def start_offset(self) -> int:
@@ -198,7 +197,6 @@ class World:
         self.leaders: dict[int, int] = {}
         self.proposals: list[tuple[int, int, int, Entry]] = []
         self.proposed = 0
-        self.trace: list[str] = []
         for node_id in self.hosts:
             self.start(node_id)
 

@@ -30,7 +30,6 @@ COUNTRY_WEIGHTS = (35, 20, 25, 12, 8)
 PRODUCTS = ("axe", "saw", "rope", "boots", "helmet", "wedge", "gloves")
 RECENT_MAX = 200
 
-CLICK_SCHEMA = "event_id string, user string, session string, page string, country string, load_ms int, at timestamp"
 ORDER_SCHEMA = (
     "event_id string, user string, country string, amount double, currency string, "
     "items array<struct<sku: string, quantity: int>>, at timestamp"
