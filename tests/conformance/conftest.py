@@ -15,7 +15,8 @@ from client_kafka_python import KafkaPythonClient
 from clients import Admin, Client, NotInThisClient
 from group_settings import group_settings
 from raw import Connection
-from wire_calls import create_topic
+from raw_batches import build
+from wire_calls import create_topic, produce
 
 GIVEN = os.environ.get("SKIDWAY_CONFORMANCE_BOOTSTRAP")
 CLIENTS = (ConfluentClient, KafkaPythonClient, AiokafkaClient)
@@ -89,3 +90,12 @@ def make_topic(bootstrap: str) -> MakeTopic:
 @pytest.fixture
 def topic(make_topic: MakeTopic) -> str:
     return make_topic()
+
+
+@pytest.fixture
+def filled(make_topic: MakeTopic, wire: Connection) -> str:
+    """Two partitions of ten records."""
+    topic = make_topic(partitions=2)
+    for partition in range(2):
+        produce(wire, topic, build([b"%d" % number for number in range(10)]), partition=partition)
+    return topic

@@ -13,8 +13,6 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from confluent_kafka import admin as cka
 from raw import Connection
-from raw_batches import build
-from wire_calls import produce
 
 import kafka
 
@@ -52,15 +50,6 @@ def coordinators(bootstrap: str) -> None:
 @pytest.fixture
 def group(coordinators: None) -> str:
     return f"g-{uuid.uuid4().hex[:12]}"
-
-
-@pytest.fixture
-def filled(make_topic, wire: Connection) -> str:
-    """Two partitions of ten records."""
-    topic = make_topic(partitions=2)
-    for partition in range(2):
-        produce(wire, topic, build([b"%d" % number for number in range(10)]), partition=partition)
-    return topic
 
 
 @pytest.fixture

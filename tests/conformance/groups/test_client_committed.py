@@ -24,20 +24,10 @@ from group_calls import (
 from kafka.admin import MemberToRemove
 from kafka.structs import OffsetAndMetadata
 from raw import Connection
-from raw_batches import build
-from wire_calls import produce
 
 import kafka
 
 TIMEOUT_S = 9
-
-
-@pytest.fixture
-def filled(make_topic, wire: Connection) -> str:
-    topic = make_topic(partitions=2)
-    for partition in range(2):
-        produce(wire, topic, build([b"%d" % number for number in range(10)]), partition=partition)
-    return topic
 
 
 @pytest.fixture
