@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from skidway.errors import NotController, ProtocolError
 from skidway.metadata.controller import Controller, ControllerSettings
-from skidway.metadata.operations import Bootstrap, ControllerStarted, Tick
+from skidway.metadata.operations import Bootstrap, ControllerStarted, FenceSilentBrokers
 from skidway.metadata.records import FORMAT
 from skidway.metadata.snapshot import records_of
 from skidway.ports import FileSlice
@@ -104,7 +104,7 @@ class ControllerHost:
 
     def _tick(self) -> None:
         if self.active is not None and self._node.failure is None:
-            self.submit(Tick(), self._node.clock.monotonic_ms(), _ignore)
+            self.submit(FenceSilentBrokers(), self._node.clock.monotonic_ms(), _ignore)
 
 
 class _Tail:

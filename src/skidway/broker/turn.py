@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from skidway.broker.partition import Partition
+    from skidway.broker.quorum_host import QuorumHost
+
+    Hosted = Partition | QuorumHost
 
 
 class Turn:
@@ -19,27 +22,27 @@ class Turn:
     def __init__(self, on_work: Callable[[], None]) -> None:
         """`on_work` is called when a turn has something to be done at its end."""
         # Dicts as ordered sets: the order of a real set would differ from run to run.
-        self.unsynced: dict[Partition, None] = {}
-        self.moved: dict[Partition, int] = {}
+        self.unsynced: dict[Hosted, None] = {}
+        self.moved: dict[Hosted, int] = {}
         """With the bytes that can be read in addition since the turn began."""
         self.on_work = on_work
 
-    def wants_sync(self, partition: Partition) -> None:
+    def wants_sync(self, partition: Hosted) -> None:
         if not self.unsynced and not self.moved:
             self.on_work()
         self.unsynced[partition] = None
 
-    def has_moved(self, partition: Partition, added_bytes: int) -> None:
+    def has_moved(self, partition: Hosted, added_bytes: int) -> None:
         if not self.unsynced and not self.moved:
             self.on_work()
         self.moved[partition] = self.moved.get(partition, 0) + added_bytes
 
-    def take_unsynced(self) -> list[Partition]:
+    def take_unsynced(self) -> list[Hosted]:
         partitions = list(self.unsynced)
         self.unsynced.clear()
         return partitions
 
-    def take_moved(self) -> list[tuple[Partition, int]]:
+    def take_moved(self) -> list[tuple[Hosted, int]]:
         moved = list(self.moved.items())
         self.moved.clear()
         return moved

@@ -14,7 +14,6 @@ from skidway.errors import StorageError
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.checkpoints import (
     CLEAN_SHUTDOWN,
-    CLEAN_SHUTDOWN_TEXT,
     CLEANED_OFFSETS,
     HIGH_WATERMARKS,
     PARTITION_METADATA,
@@ -22,7 +21,9 @@ from skidway.log.checkpoints import (
     START_OFFSETS,
     CorruptCheckpoint,
     TopicPartition,
+    read_clean_shutdown,
     read_offsets,
+    write_clean_shutdown,
     write_offsets,
 )
 from skidway.log.log import Log
@@ -95,6 +96,7 @@ class Logs:
         "_saved_starts",
         "_saving",
         "clean",
+        "clean_epoch",
         "disk",
         "found",
         "limits",
@@ -105,6 +107,8 @@ class Logs:
         self.disk = disk
         self.limits = limits
         self.clean = False
+        self.clean_epoch = -1
+        """The broker epoch of a run that ended cleanly."""
         self.found: dict[TopicPartition, bytes | None] = {}
         """Partitions on disk that are not loaded yet, and the topic ids in them."""
         self.saved_watermarks: dict[TopicPartition, int] = {}
@@ -124,6 +128,7 @@ class Logs:
         names = disk.list("")
         logs.clean = CLEAN_SHUTDOWN in names
         if logs.clean:
+            logs.clean_epoch = read_clean_shutdown(disk.read(CLEAN_SHUTDOWN))
             disk.remove(CLEAN_SHUTDOWN)
         # Without the mark a crash may follow; after a crash names may be in memory only.
         disk.sync_directory("")
@@ -332,7 +337,9 @@ class Logs:
             (HIGH_WATERMARKS, write_offsets(watermarks)),
         ]
 
-    def close(self, *, clean: bool, run: Callable[[list[Job]], None] | None = None) -> None:
+    def close(
+        self, *, clean: bool, run: Callable[[list[Job]], None] | None = None, broker_epoch: int = -1
+    ) -> None:
         """Close every log. With `clean`, all is saved first; `run` may do the jobs it gets in parallel.
 
         OSError when something could not be saved; then the directory does not count as cleanly closed.
@@ -349,7 +356,7 @@ class Logs:
             log.close(clean=False)
         self._opened.clear()
         if clean and not broken:
-            self.disk.write_atomic(CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_TEXT)
+            self.disk.write_atomic(CLEAN_SHUTDOWN, write_clean_shutdown(broker_epoch))
 
 
 def _run_all(jobs: list[Job]) -> None:

@@ -32,6 +32,7 @@ def handle(node: Node, call: Call, request: BrokerHeartbeatRequest) -> BrokerHea
         request.current_metadata_offset,
         request.want_fence,
         request.want_shut_down,
+        node.quorum.log.end_offset,
     )
     node.submit(operation, call.now_ms, answer)
     return None

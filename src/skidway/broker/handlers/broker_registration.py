@@ -39,6 +39,7 @@ def handle(node: Node, call: Call, request: BrokerRegistrationRequest) -> Broker
             },
             fenced=True,
             previous_broker_epoch=request.previous_broker_epoch,
+            log_end_offset=node.quorum.log.end_offset,
         ),
         call.now_ms,
         answer,
