@@ -313,6 +313,10 @@ class InconsistentTopicId(ProtocolError):
     code = ErrorCode.INCONSISTENT_TOPIC_ID
 
 
+class InconsistentClusterId(ProtocolError):
+    code = ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
 class FetchSessionTopicIdError(ProtocolError):
     code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
