@@ -24,7 +24,18 @@ NO_TAGS = b"\0"
 class Route:
     """Everything that is the same for all requests of one API and version."""
 
-    __slots__ = ("decode", "early", "encode", "forwarded", "handle", "has_slices", "key", "name", "tagged_header", "version")
+    __slots__ = (
+        "decode",
+        "early",
+        "encode",
+        "forwarded",
+        "handle",
+        "has_slices",
+        "key",
+        "name",
+        "tagged_header",
+        "version",
+    )
 
     def __init__(
         self,

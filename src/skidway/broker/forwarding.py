@@ -115,9 +115,7 @@ class InnerCall(Call):
             raise bug
 
 
-def ask_here(
-    node: Node, request: Message, now_ms: int, respond: Callable[[Message | None], None]
-) -> None:
+def ask_here(node: Node, request: Message, now_ms: int, respond: Callable[[Message | None], None]) -> None:
     """Have this node's own handler answer a request of this node."""
     assert request.__key__ is not None
     route = node.routes.newest(request.__key__)

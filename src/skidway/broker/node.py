@@ -168,9 +168,18 @@ class Node:
         self.compactions.run(now_ms, wall_ms)
         self.upkeep.run(now_ms, wall_ms)
 
+    def leave(self, now_ms: int) -> None:
+        """About to stop: have others lead what this node leads. It serves on until `departed`."""
+        self.registration.leave()
+
+    @property
+    def departed(self) -> bool:
+        return self.registration.departed
+
     def begin_stop(self, now_ms: int) -> None:
         """Nobody waits any longer for what may come: long polls are answered with what there is."""
         self.stopping = True
+        self.quorum.resign(now_ms)
         self.compactions.stop()
         for partition in self.partitions:
             self.polls.disturb(partition)
@@ -304,6 +313,7 @@ class Node:
             return
         assert isinstance(ticket, SyncTicket)
         if key.removed:
+            assert isinstance(key, Partition)
             key.finish_sync(ticket)
             self.hosting.finish_removal(key, self.clock.wall_ms())
         elif error is None:

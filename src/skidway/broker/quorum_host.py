@@ -11,21 +11,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from skidway.errors import NotController
+from skidway.errors import NotController, ProtocolError
 from skidway.log.sync import SyncTicket
 from skidway.metadata.records import FORMAT
 from skidway.ports import FileSlice
 from skidway.quorum.log import MetadataLog
 from skidway.quorum.machine import NEVER, Quorum, Role
-from skidway.quorum.messages import Answer, Ask, Fetch, FetchAnswer, FetchSnapshot, Request
+from skidway.quorum.messages import (
+    Answer,
+    Ask,
+    BeginEpoch,
+    EndEpoch,
+    Fetch,
+    FetchAnswer,
+    FetchSnapshot,
+    Request,
+    Vote,
+)
 from skidway.quorum.storage import Memory
-from skidway.quorum.voters import Member, VoterHistory
-from skidway.quorum.wire import answer_from_wire, request_to_wire
+from skidway.quorum.voters import Member, Voter, VoterHistory
+from skidway.quorum.wire import answer_from_wire, answer_to_wire, refusal, request_from_wire, request_to_wire
 from skidway.records.batch import BatchHeader, iter_headers
 from skidway.runtime.timers import Timer
 from skidway.wire.message import Message
+from skidway.wire.schema.fetch import FetchRequest
 
 if TYPE_CHECKING:
+    from skidway.broker.call import Call
     from skidway.broker.node import Node
 
 FETCH_WAIT_MS = 400
@@ -90,6 +102,33 @@ class QuorumHost:
 
     # --- events ---
 
+    def answer(self, call: Call, message: Message) -> Message | None:
+        """A message of another member, for whichever call it came by."""
+        try:
+            request = request_from_wire(message, self.node.cluster_id)
+        except ProtocolError as error:
+            return refusal(message, error.code)
+        now_ms, quorum = call.now_ms, self.quorum
+        self.touch()
+        match request:
+            case Vote():
+                return self._to_wire(request, quorum.on_vote(request, now_ms))
+            case BeginEpoch():
+                return self._to_wire(request, quorum.on_begin_epoch(request, now_ms))
+            case EndEpoch():
+                return self._to_wire(request, quorum.on_end_epoch(request, now_ms))
+            case FetchSnapshot():
+                return self._to_wire(request, quorum.on_fetch_snapshot(request, now_ms))
+            case Fetch():
+                assert isinstance(message, FetchRequest)
+                self.on_fetch(
+                    request, message.max_wait_ms, now_ms, lambda answer: call.reply(self._to_wire(request, answer))
+                )
+                return None
+
+    def _to_wire(self, request: Request, answer: Answer) -> Message:
+        return answer_to_wire(request, answer, self.quorum.voters.find(answer.leader))
+
     def touch(self) -> None:
         """Something may be to do at the end of the turn."""
         self.node.turn.has_moved(self, 0)
@@ -147,14 +186,20 @@ class QuorumHost:
     def _carry(self, ask: Ask, now_ms: int) -> None:
         def answered(response: Message | None) -> None:
             then_ms = self.node.clock.monotonic_ms()
-            answer: Answer | None = None if response is None else answer_from_wire(ask.request, response)
+            try:
+                answer = None if response is None else answer_from_wire(ask.request, response)
+            except ProtocolError as error:
+                self.node.on_trouble(f"node {ask.to} does not take part in this quorum: {error}")
+                answer = None
             if answer is None:
                 self.quorum.on_unanswered(ask.to, ask.request, then_ms)
             else:
                 self.quorum.on_answer(ask.to, ask.request, answer, then_ms)
             self.touch()
 
-        message = request_to_wire(ask.request, self.quorum.me, self.node.cluster_id)
+        settings = self.node.settings
+        me = Voter(self.quorum.me, settings.host, settings.port)
+        message = request_to_wire(ask.request, me, self.node.cluster_id, wait_ms=FETCH_WAIT_MS)
         timeout_ms = self.quorum.settings.request_timeout_ms
         self.node.peers.ask(ask.to, _channel(ask.request), message, now_ms, timeout_ms, answered)
 

@@ -19,7 +19,6 @@ from skidway.wire.schema.broker_heartbeat import BrokerHeartbeatRequest, BrokerH
 from skidway.wire.schema.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
-    Feature,
     Listener,
 )
 
@@ -58,9 +57,11 @@ class Registration:
     def leave(self) -> None:
         """Ask to be let go; `departed` says when."""
         self.leaving = True
-        if self.epoch < 0:
+        alone = self._node.controls and len(self._node.image.brokers) == 1
+        if self.epoch < 0 or alone or self._node.failure is not None:
             self.departed = True
-        self._again(0)
+        else:
+            self._again(0)
 
     def on_metadata(self) -> None:
         """Something was published."""
@@ -121,7 +122,6 @@ class Registration:
             cluster_id=self._node.cluster_id,
             incarnation_id=self._incarnation_id,
             listeners=[Listener("PLAINTEXT", settings.host, settings.port, 0)],
-            features=[Feature(name, *levels) for name, levels in sorted(self._node.features.items())],
             rack=settings.rack,
             log_dirs=[self._directory_id],
             previous_broker_epoch=self._previous_epoch,
@@ -140,9 +140,7 @@ class Registration:
             case BrokerHeartbeatResponse(error_code=ErrorCode.NONE):
                 self.departed = self.leaving and response.should_shut_down
                 wait_ms = RETRY_MS if self.leaving or self.fenced else self._node.settings.heartbeat_ms
-            case BrokerHeartbeatResponse(
-                error_code=ErrorCode.STALE_BROKER_EPOCH | ErrorCode.BROKER_ID_NOT_REGISTERED
-            ):
+            case BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH | ErrorCode.BROKER_ID_NOT_REGISTERED):
                 self.epoch = -1
         self._again(wait_ms)
 

@@ -125,7 +125,9 @@ class Routes(dict[tuple[int, int], Route]):
         super().__init__()
         self.elements_max = elements_max
         self._handlers = {**HANDLERS, **{key: forwarded(handle) for key, handle in FORWARDED.items()}, **INTERNAL}
-        self._served = {key: (api(key).versions[0], VERSION_MAX.get(key, api(key).versions[1])) for key in self._handlers}
+        self._served = {
+            key: (api(key).versions[0], VERSION_MAX.get(key, api(key).versions[1])) for key in self._handlers
+        }
         self.versions = {key: versions for key, versions in sorted(self._served.items()) if key not in INTERNAL}
         """What clients are told."""
 

@@ -7,13 +7,13 @@ end of the turn, so one sync covers everything that was appended in it, and a lo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from skidway.broker.partition import Partition
     from skidway.broker.quorum_host import QuorumHost
 
-    Hosted = Partition | QuorumHost
+    Hosted: TypeAlias = Partition | QuorumHost
 
 
 class Turn:

@@ -337,9 +337,7 @@ class Logs:
             (HIGH_WATERMARKS, write_offsets(watermarks)),
         ]
 
-    def close(
-        self, *, clean: bool, run: Callable[[list[Job]], None] | None = None, broker_epoch: int = -1
-    ) -> None:
+    def close(self, *, clean: bool, run: Callable[[list[Job]], None] | None = None, broker_epoch: int = -1) -> None:
         """Close every log. With `clean`, all is saved first; `run` may do the jobs it gets in parallel.
 
         OSError when something could not be saved; then the directory does not count as cleanly closed.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from skidway.errors import ErrorCode, ProtocolError
+from skidway.errors import ErrorCode
 from skidway.metadata import image as metadata
 from skidway.metadata.topic_names import is_internal, is_legal
 from skidway.wire.schema.create_topics import CreatableTopic

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def handle(node: Node, call: Call, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse | None:
-    def answer(reply: None | ProtocolError) -> None:
+    def answer(reply: ProtocolError | None) -> None:
         if isinstance(reply, ProtocolError):
             call.reply(UnregisterBrokerResponse(error_code=reply.code, error_message=reply.message))
         else:
