@@ -30,7 +30,7 @@ def forwarded(handle: Handle) -> Handle:
     """The handler for any node: here if this is the controller, else there."""
 
     def handle_or_forward(node: Node, call: Call, request: Any) -> Any:
-        if node.controls or isinstance(call, InnerCall):
+        if node.controls or node.quorum.alone or isinstance(call, InnerCall):
             return handle(node, call, request)
         _Forwarded(node, call, handle, request).send()
         return None

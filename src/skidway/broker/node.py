@@ -130,7 +130,7 @@ class Node:
         self.partitions: Partitions = self.hosting.partitions
         self.registration = Registration(self, identity.directory_id, self.logs.clean_epoch)
         self.quorum = self._open_quorum(identity, wall_ms)
-        if self.quorum.quorum.voters.majority == 1 and self.quorum.quorum.is_voter:
+        if self.quorum.alone:
             self._settle_now(now_ms)
             assert self.controls, "nobody else could lead"
             if not set(self.image.brokers) - {settings.node_id} and settings.is_broker:

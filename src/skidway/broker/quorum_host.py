@@ -88,6 +88,12 @@ class QuorumHost:
         quorum = self.quorum
         return quorum.leads and quorum.followers is not None and self.published_offset > quorum.followers.epoch_start
 
+    @property
+    def alone(self) -> bool:
+        """Whether nobody else could lead."""
+        voters = self.quorum.voters
+        return len(voters) == 1 and self.quorum.is_voter
+
     # --- for the controller ---
 
     def append(self, batch: memoryview | bytearray, header: BatchHeader, now_ms: int) -> int:
