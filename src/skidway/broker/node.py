@@ -24,7 +24,7 @@ from skidway.broker.router import Routes
 from skidway.broker.settings import NodeSettings
 from skidway.broker.turn import Turn
 from skidway.broker.upkeep import Upkeep
-from skidway.errors import ErrorCode, ProtocolError, StorageError, UnknownTopicOrPartition
+from skidway.errors import ErrorCode, NotLeaderOrFollower, ProtocolError, StorageError
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.cleaning import CleanTicket, Compactor, DirectCompactor, SwapTicket
 from skidway.log.logs import FilesTicket, Job, Logs
@@ -44,7 +44,7 @@ from skidway.metadata.records import FORMAT
 from skidway.metadata.topic_configs import resolve
 from skidway.metadata.topic_names import CLUSTER_METADATA
 from skidway.ports import Clock, Disk, Random
-from skidway.replica.leader import Leader
+from skidway.replica.role import PartitionRole
 from skidway.runtime.log_store import LogStore
 from skidway.runtime.parking import BytesParking, OffsetParking
 from skidway.runtime.replicated import Operation, Replicated
@@ -112,7 +112,15 @@ class Node:
         self.cluster_id = identity.cluster_id
         self.logs = Logs.open(self.disk, self.limits)
         self.hosting = Hosting(
-            settings, self.limits, self.logs, self.turn, self._on_removed, self._on_topics_changed, self.on_trouble
+            settings,
+            self.limits,
+            self.logs,
+            self.turn,
+            self.clock,
+            self._on_removed,
+            self.on_role_changed,
+            self._on_topics_changed,
+            self.on_trouble,
         )
         self.image: Image = self.hosting.image
         self.partitions: Partitions = self.hosting.partitions
@@ -265,8 +273,10 @@ class Node:
         config = resolve(METADATA_CONFIG)
         log = self.logs.load_or_create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, log_settings(config), wall_ms)
         itself = [self.settings.node_id]
-        leader = Leader(self.settings.node_id, 0, itself, itself, log.end_offset)
-        return Partition(CLUSTER_METADATA, METADATA_TOPIC_ID, 0, log, leader, config, self.turn)
+        node_id = self.settings.node_id
+        partition = Partition(CLUSTER_METADATA, METADATA_TOPIC_ID, 0, log, config, self.turn, node_id)
+        partition.lead(PartitionRole(node_id, 0, 0, itself, itself, {}), self.clock.monotonic_ms())
+        return partition
 
     def _submit_now(self, operation: Operation[Reply], now_ms: int) -> Reply:
         """For the start only, when nobody waits but us: syncs on the spot."""
@@ -297,8 +307,16 @@ class Node:
         self.acknowledgements.wake(partition, high_watermark)
         self.polls.wake(partition, added_bytes)
 
-    def _on_removed(self, partition: Partition) -> None:
-        self.acknowledgements.fail(partition, UnknownTopicOrPartition(f"{partition} was deleted"))
+    def on_role_changed(self, partition: Partition) -> None:
+        """It has another leader, or its leader a new epoch."""
+        if not partition.leads:
+            moved = NotLeaderOrFollower(f"{partition} is led by node {partition.role.leader} now")
+            self.acknowledgements.fail(partition, moved)
+        self.polls.disturb(partition)
+        self.groups.on_role_changed(partition)
+
+    def _on_removed(self, partition: Partition, why: ProtocolError) -> None:
+        self.acknowledgements.fail(partition, why)
         self.polls.disturb(partition)
         self.groups.on_removed(partition)
         self.compactions.on_removed(partition)
