@@ -29,6 +29,7 @@ from skidway.metadata.image import Image
 from skidway.metadata.topic_configs import TopicConfig, resolve
 from skidway.ports import Clock
 from skidway.replica.leader import Leader
+from skidway.replica.role import PartitionRole
 from skidway.wire.message import Message
 from skidway.wire.schema.metadata_records import (
     ConfigRecord,
@@ -37,6 +38,7 @@ from skidway.wire.schema.metadata_records import (
     RemoveTopicRecord,
 )
 
+REPLICA_LAG_MS = 30_000
 TURN_MS_MAX = 20
 """So long a turn may be busy with files of partitions that come and go."""
 
@@ -190,9 +192,8 @@ class Hosting:
         if log.quarantined:
             self.on_trouble(f"quarantined, neither served nor cut: {log.failure}")
         self.missing.pop((topic.id, index), None)
-        leader = Leader(
-            self.settings.node_id, described.leader_epoch, described.replicas, described.isr, log.end_offset
-        )
+        end = log.end_offset
+        leader = Leader(self.settings.node_id, self._role(described), end, end, 0, REPLICA_LAG_MS)
         self.partitions.add(Partition(topic.name, topic.id, index, log, leader, config, self.turn))
 
     def _open_log(self, topic: metadata.Topic, index: int, settings: LogSettings, wall_ms: int) -> Log:
@@ -203,11 +204,20 @@ class Hosting:
     def _follow_change(self, topic: metadata.Topic, index: int) -> None:
         if (topic.id, index) in self.missing or (topic.id, index) in self._opening:
             return
-        described = topic.partitions[index]
-        leader = self.partitions.find_by_id(topic.id, index).leader
-        leader.epoch = described.leader_epoch
-        leader.replicas = described.replicas
-        leader.in_sync = described.isr
+        partition = self.partitions.find_by_id(topic.id, index)
+        assert isinstance(partition.leader, Leader)
+        partition.leader.on_metadata(self._role(topic.partitions[index]), partition.log.end_offset, 0)
+
+    def _role(self, described: metadata.Partition) -> PartitionRole:
+        eligible = {broker.id: broker.epoch for broker in self.image.brokers.values() if broker.active}
+        return PartitionRole(
+            described.leader,
+            described.leader_epoch,
+            described.partition_epoch,
+            described.replicas,
+            described.isr,
+            eligible,
+        )
 
     def _reconfigure(self, record: ConfigRecord) -> None:
         self._configs.clear()

@@ -45,6 +45,7 @@ from skidway.metadata.topic_configs import resolve
 from skidway.metadata.topic_names import CLUSTER_METADATA
 from skidway.ports import Clock, Disk, Random
 from skidway.replica.leader import Leader
+from skidway.replica.role import PartitionRole
 from skidway.runtime.log_store import LogStore
 from skidway.runtime.parking import BytesParking, OffsetParking
 from skidway.runtime.replicated import Operation, Replicated
@@ -264,8 +265,9 @@ class Node:
     def _open_metadata(self, wall_ms: int) -> Partition:
         config = resolve(METADATA_CONFIG)
         log = self.logs.load_or_create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, log_settings(config), wall_ms)
-        itself = [self.settings.node_id]
-        leader = Leader(self.settings.node_id, 0, itself, itself, log.end_offset)
+        itself = self.settings.node_id
+        role = PartitionRole(itself, 0, 0, [itself], [itself], {})
+        leader = Leader(itself, role, log.end_offset, log.end_offset, 0, 0)
         return Partition(CLUSTER_METADATA, METADATA_TOPIC_ID, 0, log, leader, config, self.turn)
 
     def _submit_now(self, operation: Operation[Reply], now_ms: int) -> Reply:

@@ -15,7 +15,7 @@ from skidway.metadata.topic_names import is_internal
 from skidway.ports import FileSlice
 from skidway.records.batch import TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader, TimestampType
 from skidway.records.validation import TopicRules, validate
-from skidway.replica.leader import Leader
+from skidway.replica.leader import Leadership
 
 INDEX_ENTRY_BYTES = 8
 UNPACKED_RATIO_MAX = 32
@@ -53,14 +53,14 @@ class Partition:
     )
 
     def __init__(
-        self, topic: str, topic_id: bytes, index: int, log: Log, leader: Leader, config: TopicConfig, turn: Turn
+        self, topic: str, topic_id: bytes, index: int, log: Log, leader: Leadership, config: TopicConfig, turn: Turn
     ) -> None:
         self.topic = topic
         self.internal = is_internal(topic)
         self.topic_id = topic_id
         self.index = index
         self.log = log
-        self.leader = leader
+        self.leader: Leadership = leader
         self.turn = turn
         self.syncing = False
         self.compacting = False
@@ -77,7 +77,7 @@ class Partition:
     def configure(self, config: TopicConfig) -> None:
         self.rules = topic_rules(config, self.log.limits)
         self.flush_sync = config.flush == "sync"
-        self.min_in_sync = config.min_insync_replicas
+        self.min_in_sync = self.leader.min_in_sync = config.min_insync_replicas
         self.log.settings = log_settings(config)
         if not self.flush_sync:
             self._stored(self.log.end_offset, self.appended_bytes)
