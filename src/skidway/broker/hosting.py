@@ -67,6 +67,7 @@ class Hosting:
         clock: Clock,
         on_removed: Callable[[Partition, ProtocolError], None],
         on_role_changed: Callable[[Partition], None],
+        on_brokers_changed: Callable[[], None],
         on_topics_changed: Callable[[list[str]], None],
         on_trouble: Callable[[str], None],
     ) -> None:
@@ -78,10 +79,13 @@ class Hosting:
         self.clock = clock
         self.on_removed = on_removed
         self.on_role_changed = on_role_changed
+        self.on_brokers_changed = on_brokers_changed
         self.on_topics_changed = on_topics_changed
         self.on_trouble = on_trouble
         self.image = Image()
         self.partitions = Partitions(self.image)
+        self.eligible: dict[int, int] = {}
+        """Brokers that may join in-sync sets, with their epochs."""
         self.missing: dict[Key, str] = {}
         """Partitions that should be here but could not be opened, and why."""
         self.removing: dict[tuple[str, int], Partition] = {}
@@ -101,7 +105,6 @@ class Hosting:
         deleted: list[str] = []
         changed: dict[Key, bool] = {}
         """Whether one of its leaders was elected uncleanly."""
-        brokers: set[int] = set()
         for record in records:
             if isinstance(record, RemoveTopicRecord):
                 deleted.append(self.image.topics_by_id[record.topic_id].name)
@@ -114,9 +117,7 @@ class Hosting:
             elif isinstance(record, ConfigRecord):
                 self._reconfigure(record)
             elif isinstance(record, ABOUT_BROKERS):
-                brokers.add(record.id if isinstance(record, FenceBrokerRecord | UnfenceBrokerRecord) else record.broker_id)
-        if brokers:
-            self._enter_replicas_of(brokers, changed)
+                self._follow_brokers()
         for (topic_id, index), unclean in changed.items():
             topic = self.image.topics_by_id.get(topic_id)
             if topic is not None:
@@ -124,11 +125,11 @@ class Hosting:
         if deleted or any(isinstance(record, PartitionRecord) for record in records):
             self.on_topics_changed(deleted)
 
-    def _enter_replicas_of(self, brokers: set[int], changed: dict[Key, bool]) -> None:
-        """Who may join an in-sync set is for those to know who lead with one of these brokers as a replica."""
-        for partition in self.partitions:
-            if partition.leads and not brokers.isdisjoint(partition.role.replicas):
-                changed.setdefault((partition.topic_id, partition.index), False)
+    def _follow_brokers(self) -> None:
+        # In place: all roles share it.
+        self.eligible.clear()
+        self.eligible.update({broker.id: broker.epoch for broker in self.image.brokers.values() if broker.active})
+        self.on_brokers_changed()
 
     def when_done(self, step: Callable[[], None]) -> None:
         """Call it when everything published so far can be used."""
@@ -150,6 +151,7 @@ class Hosting:
     def start(self, wall_ms: int) -> None:
         """Open everything the image says is here; set aside what it does not know."""
         self.started = True
+        self._follow_brokers()
         for (name, index), topic_id in list(self.logs.found.items()):
             topic = self.image.topics.get(name)
             unborn = self.logs.is_unborn(name, index)
@@ -202,18 +204,14 @@ class Hosting:
         return partition is None or partition.log.quarantined
 
     def role_of(self, topic: metadata.Topic, index: int, unclean: bool = False) -> PartitionRole:
-        described, brokers = topic.partitions[index], self.image.brokers
+        described = topic.partitions[index]
         return PartitionRole(
             described.leader,
             described.leader_epoch,
             described.partition_epoch,
             described.replicas,
             described.isr,
-            {
-                replica: brokers[replica].epoch
-                for replica in described.replicas
-                if replica in brokers and brokers[replica].active
-            },
+            self.eligible,
             unclean or described.leader_recovery_state == RECOVERING,
         )
 

@@ -119,6 +119,7 @@ class Node:
             self.clock,
             self._on_removed,
             self.on_role_changed,
+            self._on_brokers_changed,
             self._on_topics_changed,
             self.on_trouble,
         )
@@ -314,6 +315,9 @@ class Node:
             self.acknowledgements.fail(partition, moved)
         self.polls.disturb(partition)
         self.groups.on_role_changed(partition)
+
+    def _on_brokers_changed(self) -> None:
+        pass
 
     def _on_removed(self, partition: Partition, why: ProtocolError) -> None:
         self.acknowledgements.fail(partition, why)

@@ -19,7 +19,7 @@ from skidway.metadata.topic_names import is_internal
 from skidway.ports import Buffer, FileSlice
 from skidway.records.batch import TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader, TimestampType
 from skidway.records.validation import TopicRules, validate
-from skidway.replica.leader import Leader, NotLeading
+from skidway.replica.leader import Leader, Leadership, NotLeading
 from skidway.replica.role import PartitionRole
 
 INDEX_ENTRY_BYTES = 8
@@ -53,7 +53,6 @@ class Partition:
         "index",
         "internal",
         "leader",
-        "leads",
         "log",
         "min_in_sync",
         "removed",
@@ -82,8 +81,7 @@ class Partition:
         self.index = index
         self.log = log
         self.role = NO_ROLE
-        self.leads = False
-        self.leader: Leader | NotLeading = NotLeading(NO_ROLE.leader, NO_ROLE.leader_epoch)
+        self.leader: Leadership = NotLeading(NO_ROLE.leader, NO_ROLE.leader_epoch)
         self.alone = True
         """Whether it has no other replica: then what this node stored is committed."""
         self.turn = turn
@@ -104,7 +102,7 @@ class Partition:
     def configure(self, config: TopicConfig) -> None:
         self.rules = topic_rules(config, self.log.limits)
         self.flush_sync = config.flush == "sync"
-        self.min_in_sync = config.min_insync_replicas
+        self.min_in_sync = self.leader.min_in_sync = config.min_insync_replicas
         self.log.settings = log_settings(config)
         if not self.flush_sync:
             self._stored(self.log.end_offset, self.appended_bytes)
@@ -113,28 +111,32 @@ class Partition:
 
     # Its role.
 
+    @property
+    def leads(self) -> bool:
+        return self.leader.leads
+
     def lead(self, role: PartitionRole, now_ms: int) -> None:
         """Take the lead in a new epoch, or go on in the same one with other replicas in sync."""
+        log, leader = self.log, self.leader
+        if role.leader_epoch != self.role.leader_epoch and log.failure is None:
+            # Known even if nothing is written in it: a follower that asks where an earlier epoch ended is told so.
+            log.begin_epoch(role.leader_epoch)
         self.role = role
         self.alone = len(role.replicas) == 1
-        log, leader = self.log, self.leader
-        if isinstance(leader, Leader) and leader.epoch == role.leader_epoch:
-            leader.on_metadata(role, now_ms)
+        if isinstance(leader, Leader):
+            high_watermark = leader.on_metadata(role, log.end_offset, now_ms)
         else:
-            if log.failure is None:
-                # Known even if it never writes: a follower that asks where an earlier epoch ended is told so.
-                log.begin_epoch(role.leader_epoch, now_ms)
-            leader = Leader(self._node_id, role, self.stored_offset, log.end_offset, now_ms, self._lag_ms)
-            self.leader = leader
-            self.leads = True
-        self.advance(leader.on_stored(self.stored_offset))
+            stored, end = self.stored_offset, log.end_offset
+            leader = self.leader = Leader(self._node_id, role, stored, end, now_ms, self._lag_ms, self.min_in_sync)
+            high_watermark = leader.on_stored(stored)
+        self.advance(high_watermark)
 
     def follow(self, role: PartitionRole, now_ms: int) -> None:
         """Somebody else leads, or nobody. The watermark stays where it is until a leader says more."""
         self.role = role
         self.alone = len(role.replicas) == 1
-        self.leads = False
-        self.leader = NotLeading(role.leader, role.leader_epoch)
+        self.leader = NotLeading(role.leader, role.leader_epoch, role.partition_epoch, role.replicas, role.in_sync)
+        self.leader.min_in_sync = self.min_in_sync
 
     @property
     def stored_offset(self) -> int:
