@@ -34,7 +34,7 @@ from skidway.errors import (
     ErrorCode,
     ProtocolError,
     StorageError,
-    UnknownTopicOrPartition,
+    NotLeaderOrFollower,
 )
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.cleaning import CleanTicket, Compactor, DirectCompactor, SwapTicket
@@ -124,7 +124,16 @@ class Node:
         self.cluster_id = identity.cluster_id
         self.logs = Logs.open(self.disk, self.limits)
         self.hosting = Hosting(
-            settings, self.limits, self.logs, self.turn, self._on_removed, self._on_topics_changed, self.on_trouble
+            settings,
+            self.limits,
+            self.logs,
+            self.turn,
+            self.clock,
+            self._on_removed,
+            self.on_role_changed,
+            self._on_brokers_changed,
+            self._on_topics_changed,
+            self.on_trouble,
         )
         self.image: Image = self.hosting.image
         self.partitions: Partitions = self.hosting.partitions
@@ -391,8 +400,19 @@ class Node:
         self.acknowledgements.wake(moved, moved.log.high_watermark)
         self.polls.wake(moved, added_bytes)
 
-    def _on_removed(self, partition: Partition) -> None:
-        self.acknowledgements.fail(partition, UnknownTopicOrPartition(f"{partition} was deleted"))
+    def on_role_changed(self, partition: Partition) -> None:
+        """It has another leader, or its leader a new epoch."""
+        if not partition.leads:
+            moved = NotLeaderOrFollower(f"{partition} is led by node {partition.role.leader} now")
+            self.acknowledgements.fail(partition, moved)
+        self.polls.disturb(partition)
+        self.groups.on_role_changed(partition)
+
+    def _on_brokers_changed(self) -> None:
+        pass
+
+    def _on_removed(self, partition: Partition, why: ProtocolError) -> None:
+        self.acknowledgements.fail(partition, why)
         self.polls.disturb(partition)
         self.groups.on_removed(partition)
         self.compactions.on_removed(partition)
