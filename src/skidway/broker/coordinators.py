@@ -1,7 +1,8 @@
-"""The group coordinators of this node: one for each partition of `__consumer_offsets`.
+"""The group coordinators of this node: one for each partition of `__consumer_offsets` that it leads.
 
-The topic is made when a group is first asked for. A coordinator is loaded from its partition's log before it answers,
-at the start of the node where there is something to load, otherwise on first use.
+The topic is made when a group is first asked for. A coordinator is loaded from its partition's log before it answers:
+when the node takes the lead and there is something to load, otherwise on first use. It goes when the lead is lost;
+whoever still waits for it is told to look for the new one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from skidway.broker.partition import Journal, Partition
-from skidway.errors import CoordinatorNotAvailable, ErrorCode, NotCoordinator, ProtocolError, StorageError
+from skidway.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    NotCoordinator,
+    NotLeaderOrFollower,
+    ProtocolError,
+    StorageError,
+)
 from skidway.groups.consumer import Consumer
 from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.operations import MetadataChanged, Tick
@@ -91,6 +99,7 @@ class Coordinators:
         self._loaded: dict[Partition, Coordinator] = {}
         self._unloadable: dict[Partition, str] = {}
         """Why, until a restart: clients ask again and again, and damage does not go away."""
+        self._started = False
 
     @property
     def groups(self) -> int:
@@ -107,10 +116,23 @@ class Coordinators:
 
         What cannot be loaded is told, and keeps no one else from being served.
         """
+        self._started = True
         for partition in self._node.partitions.of_topic(OFFSETS_TOPIC):
-            if partition.log.end_offset > partition.log.start_offset and not partition.log.quarantined:
-                with suppress(CoordinatorNotAvailable):
-                    self._load(partition)
+            self.on_role_changed(partition)
+
+    def on_role_changed(self, partition: Partition) -> None:
+        if partition.topic != OFFSETS_TOPIC or not self._started:
+            return
+        if not partition.leads:
+            self.on_removed(partition)
+        elif partition not in self._loaded and self._has_something(partition):
+            with suppress(CoordinatorNotAvailable):
+                self._load(partition)
+
+    @staticmethod
+    def _has_something(partition: Partition) -> bool:
+        log = partition.log
+        return log.end_offset > log.start_offset and not log.quarantined
 
     def prepare(self, now_ms: int, respond: Callable[[ProtocolError | None], None]) -> None:
         """Answer when there is a topic to keep groups in."""
@@ -171,7 +193,7 @@ class Coordinators:
         self._unloadable.pop(partition, None)
         coordinator = self._loaded.pop(partition, None)
         if coordinator is not None:
-            coordinator.host.on_lost(NotCoordinator())
+            coordinator.host.close(NotCoordinator())
             if coordinator.timer is not None:
                 coordinator.timer.cancel()
 
@@ -192,8 +214,12 @@ class Coordinators:
             raise CoordinatorNotAvailable(self._node.failure)
         try:
             partition = self._node.partitions.find(OFFSETS_TOPIC, partition_of(group_id, len(topic.partitions)))
+        except NotLeaderOrFollower as error:
+            raise NotCoordinator(str(error)) from None
         except ProtocolError as error:
             raise CoordinatorNotAvailable(str(error)) from None
+        if not partition.leads:
+            raise NotCoordinator(f"{partition} is led by node {partition.role.leader}")
         if partition in self._unloadable:
             raise CoordinatorNotAvailable(self._unloadable[partition])
         return self._loaded.get(partition) or self._load(partition)

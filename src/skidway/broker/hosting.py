@@ -2,8 +2,8 @@
 
 The image follows the committed records. A partition is opened when this node becomes one of its replicas, leads or
 follows as its leader changes, and is closed when its topic is removed or this node is no replica of it any more; then
-its files are removed. `on_role_changed` is told of every new leader or leader epoch. A log on disk that no topic knows is set aside, never deleted: metadata that was lost must not take the
-data with it.
+its files are removed. `on_role_changed` is told of every new leader or leader epoch. A log on disk that no topic knows
+is set aside, never deleted: metadata that was lost must not take the data with it.
 
 Making and removing files takes about a millisecond for each partition, and a topic may have thousands. So that is
 queued, done a little in every turn, and whoever asked for it is answered when it is done.
@@ -108,9 +108,10 @@ class Hosting:
         for record in records:
             if isinstance(record, RemoveTopicRecord):
                 deleted.append(self.image.topics_by_id[record.topic_id].name)
-                self._remove(record.topic_id, wall_ms)
             self.image.apply(record)
-            if isinstance(record, PartitionRecord | PartitionChangeRecord):
+            if isinstance(record, RemoveTopicRecord):
+                self._remove(record.topic_id, wall_ms)
+            elif isinstance(record, PartitionRecord | PartitionChangeRecord):
                 key = bytes(record.topic_id), record.partition_id
                 unclean = record.leader_recovery_state == RECOVERING
                 changed[key] = unclean or changed.get(key, False)
