@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from skidway.broker.quorum_host import QuorumHost
 
 Reply = TypeVar("Reply")
+STALL_MS = 100
+"""A tick that comes later than this says that this node was busy or stopped, not that the others were silent."""
 
 
 class ControllerHost:
@@ -100,11 +102,15 @@ class ControllerHost:
             if timer.deadline_ms <= deadline_ms:
                 return
             timer.cancel()
-        self._timer = self._node.timers.at(deadline_ms, self._tick)
+        self._timer = self._node.timers.at(deadline_ms, lambda: self._tick(deadline_ms))
 
-    def _tick(self) -> None:
-        if self.active is not None and self._node.failure is None:
-            self.submit(FenceSilentBrokers(), self._node.clock.monotonic_ms(), _ignore)
+    def _tick(self, due_ms: int, *, late: bool = False) -> None:
+        now_ms = self._node.clock.monotonic_ms()
+        if now_ms - due_ms > STALL_MS and not late:
+            # This node stood still: what others said meanwhile is in its sockets and must be heard first.
+            self._timer = self._node.timers.at(now_ms + STALL_MS, lambda: self._tick(due_ms, late=True))
+        elif self.active is not None and self._node.failure is None:
+            self.submit(FenceSilentBrokers(), now_ms, _ignore)
 
 
 class _Tail:

@@ -32,9 +32,9 @@ from skidway.broker.upkeep import Upkeep
 from skidway.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
+    NotLeaderOrFollower,
     ProtocolError,
     StorageError,
-    NotLeaderOrFollower,
 )
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.cleaning import CleanTicket, Compactor, DirectCompactor, SwapTicket

@@ -5,7 +5,7 @@
     member          heartbeats; the controller unfences it
     leaving         heartbeats that ask to go, until nothing depends on this broker any more
 
-A broker whose node is the active controller is alive as long as that is: it sends no heartbeats but to say something.
+A node that is a quorum of its own watches itself in vain: it sends no heartbeats but to say something.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Registration:
         node = self._node
         if self.epoch < 0:
             self._ask(self._registration())
-        elif self.leaving or self.fenced or not node.controls:
+        elif self.leaving or self.fenced or not node.quorum.alone:
             self._ask(
                 BrokerHeartbeatRequest(
                     node.settings.node_id,
