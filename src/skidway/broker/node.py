@@ -19,12 +19,14 @@ from skidway.broker.fetch_sessions import FetchSessions
 from skidway.broker.forwarding import ask_here
 from skidway.broker.hosting import Hosting
 from skidway.broker.identity import Identity, load_identity
+from skidway.broker.in_sync import InSync
 from skidway.broker.partition import Partition, log_settings
 from skidway.broker.partitions import Partitions
 from skidway.broker.peers import Peers
 from skidway.broker.producer_ids import ProducerIds
 from skidway.broker.quorum_host import QuorumHost
 from skidway.broker.registration import Registration
+from skidway.broker.replica_polls import ReplicaPolls
 from skidway.broker.router import Routes
 from skidway.broker.settings import NodeSettings
 from skidway.broker.turn import Turn
@@ -100,6 +102,8 @@ class Node:
         self.acknowledgements: OffsetParking[Partition] = OffsetParking(self.timers)
         self.polls: BytesParking[Partition] = BytesParking(self.timers)
         self.fetch_sessions = FetchSessions(limits, random)
+        self.replica_polls = ReplicaPolls(self)
+        self.in_sync = InSync(self, self.ask_controller, settings.replica_lag_ms)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.upkeep = Upkeep(self)
         self.controllers = ControllerHost(self)
@@ -131,6 +135,7 @@ class Node:
             self.clock,
             self._on_removed,
             self.on_role_changed,
+            self.in_sync.on_metadata,
             self._on_brokers_changed,
             self._on_topics_changed,
             self.on_trouble,
@@ -145,6 +150,7 @@ class Node:
             if not set(self.image.brokers) - {settings.node_id} and settings.is_broker:
                 self._register_now(identity, now_ms)
         self.upkeep.start(now_ms)
+        self.in_sync.start(now_ms)
         if settings.is_broker:
             self.registration.start()
 
@@ -192,6 +198,7 @@ class Node:
         self.compactions.stop()
         for partition in self.partitions:
             self.polls.disturb(partition)
+            self.replica_polls.disturb(partition)
 
     def close(self, clean: bool, run: Callable[[list[Job]], None] | None = None) -> None:
         """Stop for good. `clean`: with everything on the disk and the marker that says so; `run` may do the jobs it
@@ -294,6 +301,7 @@ class Node:
         while moved := self.turn.take_moved():
             for key, added_bytes in moved:
                 self._wake(key, added_bytes)
+        self.replica_polls.wake(self.turn.take_grown())
         if self.hosting.work(self.clock):
             self.on_work()
         if self.failure is not None:
@@ -399,6 +407,7 @@ class Node:
             self.groups.on_committed(moved)
         self.acknowledgements.wake(moved, moved.log.high_watermark)
         self.polls.wake(moved, added_bytes)
+        self.replica_polls.note(moved)
 
     def on_role_changed(self, partition: Partition) -> None:
         """It has another leader, or its leader a new epoch."""
@@ -406,6 +415,7 @@ class Node:
             moved = NotLeaderOrFollower(f"{partition} is led by node {partition.role.leader} now")
             self.acknowledgements.fail(partition, moved)
         self.polls.disturb(partition)
+        self.replica_polls.disturb(partition)
         self.groups.on_role_changed(partition)
 
     def _on_brokers_changed(self) -> None:
@@ -414,6 +424,7 @@ class Node:
     def _on_removed(self, partition: Partition, why: ProtocolError) -> None:
         self.acknowledgements.fail(partition, why)
         self.polls.disturb(partition)
+        self.replica_polls.forget(partition)
         self.groups.on_removed(partition)
         self.compactions.on_removed(partition)
 

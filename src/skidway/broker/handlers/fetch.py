@@ -39,6 +39,8 @@ NO_RECORDS = b""
 def handle(node: Node, call: Call, request: FetchRequest) -> FetchResponse | Message | None:
     if is_metadata_fetch(request):
         return node.quorum.answer(call, request)
+    if call.version >= REPLICA_STATE_SINCE and request.replica_state.replica_id >= 0:
+        return node.replica_polls.fetch(call, request)
     by_id = call.version >= TOPIC_IDS_SINCE
     targets = [
         FetchTarget(
