@@ -15,10 +15,12 @@ from skidway.broker.compactions import Compactions
 from skidway.broker.connection import Connection
 from skidway.broker.coordinators import OFFSETS_TOPIC, Coordinators
 from skidway.broker.fetch_sessions import FetchSessions
+from skidway.broker.followers import Followers
 from skidway.broker.hosting import Hosting
 from skidway.broker.identity import load_identity
 from skidway.broker.partition import Journal, Partition, log_settings
 from skidway.broker.partitions import Partitions
+from skidway.broker.peers import Peers
 from skidway.broker.producer_ids import ProducerIds
 from skidway.broker.router import Routes
 from skidway.broker.settings import NodeSettings
@@ -93,6 +95,9 @@ class Node:
         self.acknowledgements: OffsetParking[Partition] = OffsetParking(self.timers)
         self.polls: BytesParking[Partition] = BytesParking(self.timers)
         self.fetch_sessions = FetchSessions(limits, random)
+        self.peers = Peers(f"node-{settings.node_id}", self.timers, limits)
+        self.broker_epoch = -1
+        self.followers = Followers(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.upkeep = Upkeep(self)
         self.groups = Coordinators(self, settings.groups)
@@ -155,6 +160,7 @@ class Node:
     def begin_stop(self, now_ms: int) -> None:
         """Nobody waits any longer for what may come: long polls are answered with what there is."""
         self.compactions.stop()
+        self.followers.stop()
         for partition in self.partitions:
             self.polls.disturb(partition)
 
@@ -164,6 +170,10 @@ class Node:
         self.logs.close(clean=clean and self.failure is None, run=run)
 
     # --- what handlers use ---
+
+    @property
+    def controller_id(self) -> int:
+        return self.settings.node_id
 
     @property
     def metadata_offset(self) -> int:
@@ -254,6 +264,7 @@ class Node:
             key.finish_sync(ticket, housekept=False)
         else:
             self.fail(f"a sync of {key} failed: {error}")
+        self.followers.on_stored(key)
 
     # --- inside ---
 
@@ -315,13 +326,17 @@ class Node:
             self.acknowledgements.fail(partition, moved)
         self.polls.disturb(partition)
         self.groups.on_role_changed(partition)
+        self.followers.on_role_changed(partition)
 
     def _on_brokers_changed(self) -> None:
-        pass
+        for broker in self.image.brokers.values():
+            if broker.id != self.settings.node_id and broker.endpoints:
+                self.peers.locate(broker.id, broker.endpoints[0].host, broker.endpoints[0].port)
 
     def _on_removed(self, partition: Partition, why: ProtocolError) -> None:
         self.acknowledgements.fail(partition, why)
         self.polls.disturb(partition)
+        self.followers.on_removed(partition)
         self.groups.on_removed(partition)
         self.compactions.on_removed(partition)
 
@@ -334,6 +349,7 @@ class Node:
             return
         self.failure = reason
         self.on_trouble(f"the data directory takes no more writes until a restart: {reason}")
+        self.followers.stop()
         error = StorageError(reason)
         for partition in [self.metadata, *self.partitions]:
             partition.fail(reason)
