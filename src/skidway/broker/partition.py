@@ -64,6 +64,7 @@ class Partition:
         "topic_id",
         "turn",
         "watched",
+        "unclean",
     )
 
     def __init__(
@@ -86,6 +87,8 @@ class Partition:
         self.leader: Leadership = NotLeading(NO_ROLE.leader, NO_ROLE.leader_epoch)
         self.alone = True
         """Whether it has no other replica: then what this node stored is committed."""
+        self.unclean = False
+        """Whether its leader may lack what was committed. Stays until the logs are known to agree."""
         self.turn = turn
         self._node_id = node_id
         self._lag_ms = lag_ms
@@ -133,6 +136,7 @@ class Partition:
             stored, end = self.stored_offset, log.end_offset
             leader = self.leader = Leader(self._node_id, role, stored, end, now_ms, self._lag_ms, self.min_in_sync)
             high_watermark = leader.on_stored(stored)
+        self.unclean = False
         self.advance(high_watermark)
 
     def follow(self, role: PartitionRole, now_ms: int) -> None:
@@ -141,6 +145,7 @@ class Partition:
         self.alone = len(role.replicas) == 1
         self.leader = NotLeading(role.leader, role.leader_epoch, role.partition_epoch, role.replicas, role.in_sync)
         self.leader.min_in_sync = self.min_in_sync
+        self.unclean = self.unclean or role.unclean
 
     @property
     def stored_offset(self) -> int:
@@ -218,11 +223,16 @@ class Partition:
     # As follower.
 
     def fetched(self, records: Buffer, wall_ms: int) -> None:
-        """Append what the leader sent. Raises CorruptMessage or StorageError, then nothing was appended."""
-        self.log.append_fetched(records, wall_ms)
-        self.appended_bytes += len(records)
-        if self.flush_sync:
-            self.turn.wants_sync(self)
+        """Append what the leader sent. CorruptMessage: nothing was appended. StorageError: perhaps some of it."""
+        log = self.log
+        before = log.end_offset
+        try:
+            log.append_fetched(records, wall_ms)
+        finally:
+            if log.end_offset != before:
+                self.appended_bytes += len(records)
+                if self.flush_sync:
+                    self.turn.wants_sync(self)
 
     def cut_to(self, offset: int, wall_ms: int) -> bool:
         """Give up everything from `offset` on, which the leader does not have. False: not now, a worker is at the
