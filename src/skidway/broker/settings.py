@@ -27,6 +27,16 @@ class NodeSettings:
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Topic settings (`retention.ms`, `flush`, …) for topics that have none of their own."""
     groups: GroupSettings = field(default_factory=GroupSettings)
+    voters: list[tuple[int, str, int]] = field(default_factory=list)
+    """(node id, host, port) of those who keep the metadata, for the first start. Empty: this node, alone."""
+    roles: frozenset[str] = frozenset({"broker", "controller"})
+    rack: str | None = None
+    session_timeout_ms: int = 1_200
+    heartbeat_ms: int = 200
+    replica_lag_ms: int = 10_000
+    quorum: QuorumSettings = field(default_factory=QuorumSettings)
+    peer_addresses: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    """For tests: where a node is reached, whatever it says of itself."""
     retention_check_ms: int = 300_000
     checkpoint_ms: int = 60_000
     compaction_check_ms: int = 15_000

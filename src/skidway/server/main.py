@@ -23,8 +23,9 @@ from skidway.errors import InvalidConfig, ProtocolError
 from skidway.limits import Limits
 from skidway.ports import Clock
 from skidway.server import assembly
+from skidway.server.addresses import Address
 from skidway.server.clock import SystemClock, SystemRandom
-from skidway.server.config import Address, Settings
+from skidway.server.config import Settings
 from skidway.server.dialer import Dialer
 from skidway.server.disk import DataDirectoryInUse, RealDisk
 from skidway.server.listener import Listener, bind
