@@ -16,8 +16,8 @@ from skidway.broker.connection import Connection
 from skidway.broker.controller_host import ControllerHost
 from skidway.broker.coordinators import OFFSETS_TOPIC, Coordinators
 from skidway.broker.fetch_sessions import FetchSessions
-from skidway.broker.forwarding import ask_here
 from skidway.broker.followers import Followers
+from skidway.broker.forwarding import ask_here
 from skidway.broker.hosting import Hosting
 from skidway.broker.identity import Identity, load_identity
 from skidway.broker.in_sync import InSync

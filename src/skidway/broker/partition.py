@@ -63,8 +63,8 @@ class Partition:
         "topic",
         "topic_id",
         "turn",
-        "watched",
         "unclean",
+        "watched",
     )
 
     def __init__(
