@@ -227,13 +227,6 @@ class Log:
         if len(self.ends) > following.ENDS_MAX:
             self.ends.clear()
 
-    def begin_epoch(self, leader_epoch: int) -> None:
-        self._begin_epoch(leader_epoch, self.end_offset)
-
-    def begin_at(self, high_watermark: int) -> None:
-        self.high_watermark = max(self.start_offset, min(high_watermark, self.end_offset))
-        self._watermark_segment, self._watermark_position = self.locate(self.high_watermark)
-
     def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
         if self.epochs.assign(leader_epoch, base_offset):
             self.epoch = leader_epoch
