@@ -52,7 +52,7 @@ class Site:
         self.sessions = FetchSessions(DEFAULT_LIMITS, Random(node_id))
         self.heard: list[Message] = []
         """Requests that came in, as they were decoded."""
-        self.offsets_counted = True
+        self.keeps_sessions = True
 
     def host(self, topic: str = "t", index: int = 0, *, flush: str = "os", **configs: str) -> Partition:
         config = resolve({"flush": flush, **{name.replace("_", "."): value for name, value in configs.items()}})
@@ -114,10 +114,14 @@ class Site:
             for one in topic.partitions
         ]  # fmt: skip
         session: Session | None = None
-        if request.session_epoch <= 0:
+        if not self.keeps_sessions:
+            session = None
+        elif request.session_epoch <= 0:
             session = self.sessions.begin(request.session_id, request.session_epoch, True, targets, now_ms)
         else:
-            forgotten = [(bytes(topic.topic_id), i) for topic in request.forgotten_topics_data for i in topic.partitions]
+            forgotten = [
+                (bytes(topic.topic_id), i) for topic in request.forgotten_topics_data for i in topic.partitions
+            ]
             try:
                 session = self.sessions.resume(
                     request.session_id, request.session_epoch, True, targets, forgotten, now_ms
@@ -149,10 +153,10 @@ class Site:
                 return data
             if not log.start_offset <= target.offset <= log.end_offset:
                 raise OffsetOutOfRange()
-            if self.offsets_counted:
-                counted = partition.leader.on_fetch(replica_id, broker_epoch, target.offset, log.end_offset, now_ms)
-                partition.advance(counted)
-                data.high_watermark = log.high_watermark
+            partition.advance(
+                partition.leader.on_fetch(replica_id, broker_epoch, target.offset, log.end_offset, now_ms)
+            )
+            data.high_watermark = log.high_watermark
             found = log.read(target.offset, target.max_bytes, committed=False)
             data.records = b"" if found is None else found.read()
         except ProtocolError as error:
