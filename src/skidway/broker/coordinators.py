@@ -13,7 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from skidway.broker.partition import Journal, Partition
-from skidway.errors import CoordinatorNotAvailable, NotCoordinator, NotLeaderOrFollower, ProtocolError, StorageError
+from skidway.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    NotCoordinator,
+    NotLeaderOrFollower,
+    ProtocolError,
+    StorageError,
+)
 from skidway.groups.consumer import Consumer
 from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.operations import MetadataChanged, Tick
@@ -24,10 +31,10 @@ from skidway.groups.settings import GroupSettings
 from skidway.metadata import group_configs
 from skidway.metadata.config_keys import ResourceType
 from skidway.metadata.image import Broker, Image, Topic
-from skidway.metadata.operations import CreateTopics, NewTopic, TopicCreated
 from skidway.runtime.log_store import LogStore
 from skidway.runtime.replicated import Operation, Replicated
 from skidway.runtime.timers import Timer
+from skidway.wire.schema.create_topics import CreatableTopic, CreatableTopicConfig
 
 if TYPE_CHECKING:
     from skidway.broker.node import Node
@@ -133,11 +140,12 @@ class Coordinators:
             respond(None)
             return
 
-        def answer(reply: list[TopicCreated] | ProtocolError) -> None:
-            respond(reply if isinstance(reply, ProtocolError) else None)
+        def answer(failed: dict[str, ErrorCode]) -> None:
+            respond(CoordinatorNotAvailable("the topic for groups cannot be created") if failed else None)
 
-        topic = NewTopic(OFFSETS_TOPIC, self._settings.offsets_partitions, -1, [], OFFSETS_CONFIGS)
-        self._node.submit(CreateTopics([topic]), now_ms, answer)
+        configs = [CreatableTopicConfig(name, value) for name, value in OFFSETS_CONFIGS]
+        topic = CreatableTopic(OFFSETS_TOPIC, self._settings.offsets_partitions, -1, [], configs)
+        self._node.create_missing_topics([topic], now_ms, answer)
 
     def find(self, group_id: str) -> Broker:
         """Who coordinates a group, as far as this node knows."""

@@ -67,6 +67,7 @@ class Hosting:
         clock: Clock,
         on_removed: Callable[[Partition, ProtocolError], None],
         on_role_changed: Callable[[Partition], None],
+        on_replicas_changed: Callable[[Partition, PartitionRole], None],
         on_brokers_changed: Callable[[], None],
         on_topics_changed: Callable[[list[str]], None],
         on_trouble: Callable[[str], None],
@@ -79,6 +80,7 @@ class Hosting:
         self.clock = clock
         self.on_removed = on_removed
         self.on_role_changed = on_role_changed
+        self.on_replicas_changed = on_replicas_changed
         self.on_brokers_changed = on_brokers_changed
         self.on_topics_changed = on_topics_changed
         self.on_trouble = on_trouble
@@ -286,6 +288,8 @@ class Hosting:
             partition.follow(role, now_ms)
         if (role.leader, role.leader_epoch) != (before.leader, before.leader_epoch) or partition.log.quarantined:
             self.on_role_changed(partition)
+        elif partition.leads and role.partition_epoch != before.partition_epoch:
+            self.on_replicas_changed(partition, before)
 
     def _saved_watermark(self, topic: metadata.Topic, index: int) -> int:
         key = (topic.name, index)

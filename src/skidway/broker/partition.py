@@ -6,10 +6,11 @@ lead it refuses everything, so that nobody else has to ask.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from skidway.broker.turn import Turn
-from skidway.errors import InvalidTopic, InvalidTransactionState, StorageError
+from skidway.errors import InvalidTopic, InvalidTransactionState, OffsetOutOfRange, StorageError
 from skidway.limits import Limits
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
@@ -19,7 +20,7 @@ from skidway.metadata.topic_names import is_internal
 from skidway.ports import Buffer, FileSlice
 from skidway.records.batch import TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader, TimestampType
 from skidway.records.validation import TopicRules, validate
-from skidway.replica.leader import Leader, Leadership, NotLeading
+from skidway.replica.leader import Leader, Leadership, NotLeading, Proposal
 from skidway.replica.role import PartitionRole
 
 INDEX_ENTRY_BYTES = 8
@@ -63,6 +64,7 @@ class Partition:
         "topic_id",
         "turn",
         "unclean",
+        "watched",
     )
 
     def __init__(
@@ -93,6 +95,8 @@ class Partition:
         self.syncing = False
         self.compacting = False
         self.removed = False
+        self.watched = False
+        """Whether followers wait for what is appended."""
         # Since the log was opened: how many bytes were appended, and how many of them are committed.
         self.appended_bytes = 0
         self.committed_bytes = 0
@@ -175,11 +179,46 @@ class Partition:
         log = self.log
         base_offset = log.append(batch, header, self.leader.epoch, wall_ms)
         self.appended_bytes += len(batch)
+        if self.watched:
+            self.turn.has_grown(self, len(batch))
         if self.flush_sync:
             self.turn.wants_sync(self)
         else:
             self._stored(log.end_offset, self.appended_bytes)
         return base_offset
+
+    def divergence(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
+        """Where a follower's log parts from this one, if it does: (epoch, where that ends here).
+
+        `last_fetched_epoch` is the epoch of its last record, -1 if it does not say. OffsetOutOfRange when its position
+        has nothing to do with this log.
+        """
+        log = self.log
+        if offset < log.start_offset:
+            raise OffsetOutOfRange(f"{offset} is below the first offset, {log.start_offset}")
+        if last_fetched_epoch >= 0:
+            epoch, end_offset = log.end_offset_for_epoch(last_fetched_epoch)
+            if epoch < 0:
+                raise OffsetOutOfRange(f"nothing is known here of epoch {last_fetched_epoch}")
+            if epoch < last_fetched_epoch or end_offset < offset:
+                return epoch, end_offset
+        if offset > log.end_offset:
+            raise OffsetOutOfRange(f"{offset} is above the end, {log.end_offset}")
+        return None
+
+    def on_follower_fetch(
+        self, replica_id: int, broker_epoch: int, offset: int, start_offset: int, now_ms: int
+    ) -> None:
+        """A follower holds everything below `offset`, and its log does not diverge."""
+        end_offset = self.log.end_offset
+        self.advance(self.leader.on_fetch(replica_id, broker_epoch, offset, end_offset, now_ms, start_offset))
+
+    def on_altered(self, proposal: Proposal, leader_epoch: int, partition_epoch: int, in_sync: Sequence[int]) -> None:
+        """The controller took a proposal of the leader."""
+        self.advance(self.leader.on_altered(proposal, leader_epoch, partition_epoch, in_sync))
+
+    def on_alter_failed(self, proposal: Proposal, error: int) -> None:
+        self.advance(self.leader.on_alter_failed(proposal, error))
 
     # As follower.
 

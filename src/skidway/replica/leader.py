@@ -337,6 +337,12 @@ class NotLeading:
     def check_lag(self, leader_end: int, now_ms: int) -> None:
         pass
 
+    def on_altered(self, proposal: Proposal, leader_epoch: int, partition_epoch: int, in_sync: Sequence[int]) -> int:
+        return 0
+
+    def on_alter_failed(self, proposal: Proposal, error: int) -> int:
+        return 0
+
     def follower(self, replica_id: int) -> Follower | None:
         return None
 

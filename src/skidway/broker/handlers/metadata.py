@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from skidway.errors import ErrorCode, ProtocolError
+from skidway.errors import ErrorCode
 from skidway.metadata import image as metadata
 from skidway.metadata.topic_names import is_internal, is_legal
+from skidway.wire.schema.create_topics import CreatableTopic
 from skidway.wire.schema.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -35,12 +36,10 @@ def handle(node: Node, call: Call, request: MetadataRequest) -> MetadataResponse
     if not missing:
         return _response(node, call, request, {})
 
-    def answer(failed: dict[str, ErrorCode] | ProtocolError) -> None:
-        if isinstance(failed, ProtocolError):
-            failed = dict.fromkeys(missing, failed.code)
+    def answer(failed: dict[str, ErrorCode]) -> None:
         call.reply(_response(node, call, request, failed))
 
-    node.create_missing_topics(missing, call.now_ms, answer)
+    node.create_missing_topics([CreatableTopic(name, -1, -1) for name in missing], call.now_ms, answer)
     return None
 
 
