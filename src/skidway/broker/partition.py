@@ -234,23 +234,19 @@ class Partition:
                 if self.flush_sync:
                     self.turn.wants_sync(self)
 
-    def cut_to(self, offset: int, wall_ms: int) -> bool:
-        """Give up everything from `offset` on, which the leader does not have. False: not now, a worker is at the
-        files and might save what this removes."""
-        if self._bytes_at:
-            return False
+    def cut_to(self, offset: int, wall_ms: int) -> None:
+        """Give up everything from `offset` on: the leader does not have it. StorageError: not now, or never again if
+        the log has failed by it."""
         if offset < self.log.start_offset:
             self.log.restart_at(offset, wall_ms)
         else:
             self.log.truncate_to(offset, wall_ms)
-        return True
+        if self.flush_sync and self.log.synced_offset < self.log.end_offset:
+            self.turn.wants_sync(self)
 
-    def restart_at(self, offset: int, wall_ms: int) -> bool:
-        """Begin anew, empty, at `offset`: the leader has nothing that would follow what is here. False: not now."""
-        if self._bytes_at:
-            return False
+    def restart_at(self, offset: int, wall_ms: int) -> None:
+        """Begin anew, empty, at `offset`: the leader has nothing that would follow what is here."""
         self.log.restart_at(offset, wall_ms)
-        return True
 
     def advance(self, high_watermark: int) -> None:
         """The watermark follows from what other nodes stored, or from what the leader says."""

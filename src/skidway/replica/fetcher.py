@@ -27,7 +27,7 @@ from skidway.ports import Buffer
 from skidway.replica.role import PartitionRole
 from skidway.replica.session import FetchSession, Position
 from skidway.wire.message import Message
-from skidway.wire.schema.fetch import FetchRequest, FetchResponse, PartitionData
+from skidway.wire.schema.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 from skidway.wire.schema.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -73,9 +73,9 @@ class Replica(Protocol):
 
     def fetched(self, records: Buffer, wall_ms: int) -> None: ...
 
-    def cut_to(self, offset: int, wall_ms: int) -> bool: ...
+    def cut_to(self, offset: int, wall_ms: int) -> None: ...
 
-    def restart_at(self, offset: int, wall_ms: int) -> bool: ...
+    def restart_at(self, offset: int, wall_ms: int) -> None: ...
 
     def advance(self, high_watermark: int) -> None: ...
 
@@ -191,8 +191,7 @@ class Fetcher:
             return None
         settings = self._settings
         request = self._session.next_request(settings.partition_bytes_max)
-        request.replica_state.replica_id = self._node_id
-        request.replica_state.replica_epoch = broker_epoch
+        request.replica_state = ReplicaState(self._node_id, broker_epoch)
         request.max_wait_ms = settings.sync_wait_ms if self._syncing else settings.wait_ms
         request.min_bytes = settings.min_bytes
         request.max_bytes = settings.reply_bytes_max
@@ -301,10 +300,9 @@ class Fetcher:
                 "them is right. After a restart this node cuts its log as the leader asks",
             )
             self._stop(key)
-        elif replica.cut_to(offset, wall_ms):
-            self._changed[key] = None
         else:
-            self._rest(key, followed, now_ms)
+            replica.cut_to(offset, wall_ms)
+            self._changed[key] = None
 
     def _begin_anew(self, response: ListOffsetsResponse, lookups: dict[Key, int], now_ms: int, wall_ms: int) -> None:
         found = {
@@ -335,11 +333,10 @@ class Fetcher:
             )
             del self._lost[key]
             self._rest(key, followed, now_ms)
-        elif followed.replica.restart_at(leader_start, wall_ms):
+        else:
+            followed.replica.restart_at(leader_start, wall_ms)
             del self._lost[key]
             self._changed[key] = None
-        else:
-            self._rest(key, followed, now_ms)
 
     # --- trouble ---
 
