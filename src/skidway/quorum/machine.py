@@ -228,7 +228,9 @@ class Quorum:
 
     def _become_candidate(self, now_ms: int) -> None:
         self._leave_role()
-        self._remember(self.epoch + 1, voted=self.me)
+        # Who is a majority of its own leads at once: one thing to remember, not two.
+        leader = self.me.node_id if self.voters.majority == 1 else NO_LEADER
+        self._remember(self.epoch + 1, leader, self.me)
         self.role = Role.CANDIDATE
         self.leader = NO_LEADER
         self._ballot = Ballot(self.voters, self.me.node_id)
