@@ -342,7 +342,8 @@ class Node:
             key.finish_sync(ticket, housekept=False)
         else:
             self.fail(f"a sync of {key} failed: {error}")
-        self.followers.on_stored(key)
+        if isinstance(key, Partition):
+            self.followers.on_stored(key)
 
     # --- inside ---
 
