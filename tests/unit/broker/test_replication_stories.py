@@ -1,48 +1,11 @@
 """Three whole nodes: what a leader acknowledges is on the others, whoever fails."""
 
-from typing import Any
-
 import pytest
-from broker_world import batch, code, part, values
-from cluster_world import Cluster
+from broker_world import batch, code, part
+from cluster_world import create, made, produce, read
 
 NOT_ENOUGH_REPLICAS, NOT_LEADER = 19, 6
 FLUSHES = pytest.mark.parametrize("flush", ["os", "sync"])
-
-
-def made(**settings: Any) -> Cluster:
-    cluster = Cluster(default_replication_factor=3, **settings)
-    cluster.until(cluster.ready)
-    return cluster
-
-
-def create(cluster: Cluster, topic: str, partitions: int = 1, *, replicas: int = 3, **configs: str) -> int:
-    """Who leads its first partition."""
-    entries = [
-        part("CreateTopics", "CreatableTopicConfig", name.replace("_", "."), value) for name, value in configs.items()
-    ]
-    asked = part("CreateTopics", "CreatableTopic", topic, partitions, replicas, configs=entries)
-    client = cluster.client(min(cluster.nodes))
-    client.send("CreateTopics", topics=[asked], timeout_ms=5000)
-    ((_, reply),) = cluster.until(client.replies)
-    assert [made.error_code for made in reply.topics] == [0]
-    cluster.until(lambda: all(topic in node.image.topics for node in cluster.nodes.values()))
-    return int(cluster.until(lambda: cluster.leader(topic)))
-
-
-def produce(cluster: Cluster, topic: str, *sent: bytes, acks: int = -1, by: int | None = None) -> int:
-    """The answer of the leader, when it comes."""
-    client = cluster.client(by or cluster.until(lambda: cluster.leader(topic)))
-    client.produce(topic, batch(*sent), acks=acks)
-    ((_, reply),) = cluster.until(client.replies)
-    return code(reply)
-
-
-def read(cluster: Cluster, number: int, topic: str) -> list[bytes | None]:
-    client = cluster.client(number)
-    client.fetch({(topic, 0): 0})
-    cluster.settle()
-    return values(client.reply())
 
 
 @FLUSHES
