@@ -82,12 +82,14 @@ class Batch:
 class Lane:
     """One partition's batches: those that wait and those on their way, both in order."""
 
-    __slots__ = ("in_flight", "next_sequence", "not_before_us", "queue")
+    __slots__ = ("in_flight", "known", "next_sequence", "not_before_us", "queue")
 
     def __init__(self) -> None:
         self.queue: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
         self.next_sequence = 0
+        self.known = False
+        """Whether the broker has acknowledged a batch of this producer id. Before that it takes any first number."""
         self.not_before_us = 0
 
 
@@ -150,6 +152,7 @@ class Producer(Client):
         self.sends.new_producer_id(self.place, reply.producer_id)
         for partition, lane in self.lanes.items():
             lane.next_sequence = 0
+            lane.known = False
             for batch in lane.queue:
                 batch.sequence = -1
             self._pump(partition)
@@ -187,7 +190,8 @@ class Producer(Client):
         if leader < 0 or leader not in self.brokers.addresses:
             self._back_off(partition)
             return
-        while lane.queue and len(lane.in_flight) < self.plan.in_flight and self._may_send:
+        limit = self.plan.in_flight if lane.known or not self.plan.idempotent else 1
+        while lane.queue and len(lane.in_flight) < limit and self._may_send:
             if self._give_up_late(lane):
                 continue
             self._send(leader, partition, lane, lane.queue.popleft())
@@ -249,6 +253,7 @@ class Producer(Client):
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             lane.in_flight.remove(batch)
+            lane.known = True
             offset = answer.base_offset if code == ErrorCode.NONE else -1
             self.sends.acked(batch, batch.topic_id, offset)
             self._pump(batch.partition)
