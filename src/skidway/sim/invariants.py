@@ -81,4 +81,4 @@ class Invariants:
 
 
 def _all(node: Node) -> list:  # type: ignore[type-arg]
-    return [node.metadata, *node.partitions]
+    return [node.quorum, *node.partitions]
