@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from skidway.broker.quorum_host import QuorumHost
 
 Reply = TypeVar("Reply")
+STALL_MS = 100
+"""A tick that comes later than this says that this node was busy or stopped, not that the others were silent."""
 
 
 class ControllerHost:
@@ -62,7 +64,8 @@ class ControllerHost:
         if self._timer is not None:
             self._timer.cancel()
         if lost is not None:
-            self._node.on_event("no longer the active controller")
+            if not self._node.quorum.alone:
+                self._node.on_event("no longer the active controller")
             lost.on_lost(error)
 
     def _begin(self, quorum: QuorumHost, now_ms: int) -> None:
@@ -100,11 +103,15 @@ class ControllerHost:
             if timer.deadline_ms <= deadline_ms:
                 return
             timer.cancel()
-        self._timer = self._node.timers.at(deadline_ms, self._tick)
+        self._timer = self._node.timers.at(deadline_ms, lambda: self._tick(deadline_ms))
 
-    def _tick(self) -> None:
-        if self.active is not None and self._node.failure is None:
-            self.submit(FenceSilentBrokers(), self._node.clock.monotonic_ms(), _ignore)
+    def _tick(self, due_ms: int, *, late: bool = False) -> None:
+        now_ms = self._node.clock.monotonic_ms()
+        if now_ms - due_ms > STALL_MS and not late:
+            # This node stood still: what others said meanwhile is in its sockets and must be heard first.
+            self._timer = self._node.timers.at(now_ms + STALL_MS, lambda: self._tick(due_ms, late=True))
+        elif self.active is not None and self._node.failure is None:
+            self.submit(FenceSilentBrokers(), now_ms, _ignore)
 
 
 class _Tail:

@@ -30,7 +30,7 @@ from skidway.groups.records import FORMAT, GroupRecord
 from skidway.groups.settings import GroupSettings
 from skidway.metadata import group_configs
 from skidway.metadata.config_keys import ResourceType
-from skidway.metadata.image import Image
+from skidway.metadata.image import Broker, Image, Topic
 from skidway.runtime.log_store import LogStore
 from skidway.runtime.replicated import Operation, Replicated
 from skidway.runtime.timers import Timer
@@ -125,7 +125,7 @@ class Coordinators:
             return
         if not partition.leads:
             self.on_removed(partition)
-        elif partition not in self._loaded and self._has_something(partition):
+        elif partition not in self._loaded and partition not in self._unloadable and self._has_something(partition):
             with suppress(CoordinatorNotAvailable):
                 self._load(partition)
 
@@ -146,6 +146,15 @@ class Coordinators:
         configs = [CreatableTopicConfig(name, value) for name, value in OFFSETS_CONFIGS]
         topic = CreatableTopic(OFFSETS_TOPIC, self._settings.offsets_partitions, -1, [], configs)
         self._node.create_missing_topics([topic], now_ms, answer)
+
+    def find(self, group_id: str) -> Broker:
+        """Who coordinates a group, as far as this node knows."""
+        topic = self._topic()
+        leader = topic.partitions[partition_of(group_id, len(topic.partitions))].leader
+        broker = self._node.image.brokers.get(leader)
+        if broker is None or broker.fenced:
+            raise CoordinatorNotAvailable("nobody leads the partition of this group now: ask again")
+        return broker
 
     def submit(
         self, group_id: str, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
@@ -206,10 +215,14 @@ class Coordinators:
         for coordinator in self._loaded.values():
             coordinator.host.on_lost(error)
 
-    def _coordinator_of(self, group_id: str) -> Coordinator:
+    def _topic(self) -> Topic:
         topic = self._node.image.topics.get(OFFSETS_TOPIC)
         if topic is None:
             raise CoordinatorNotAvailable("there is no topic for groups yet: find the coordinator first")
+        return topic
+
+    def _coordinator_of(self, group_id: str) -> Coordinator:
+        topic = self._topic()
         if self._node.failure is not None:
             raise CoordinatorNotAvailable(self._node.failure)
         try:

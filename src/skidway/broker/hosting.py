@@ -26,7 +26,7 @@ from skidway.log.logs import Logs
 from skidway.log.settings import LogSettings
 from skidway.metadata import image as metadata
 from skidway.metadata.config_keys import Defaults, ResourceType
-from skidway.metadata.image import Image
+from skidway.metadata.image import NO_LEADER, Image
 from skidway.metadata.topic_configs import TopicConfig, resolve
 from skidway.ports import Clock
 from skidway.replica.role import PartitionRole
@@ -88,6 +88,8 @@ class Hosting:
         self.partitions = Partitions(self.image)
         self.eligible: dict[int, int] = {}
         """Brokers that may join in-sync sets, with their epochs."""
+        self.online: frozenset[int] = frozenset()
+        """Brokers that are not fenced."""
         self.missing: dict[Key, str] = {}
         """Partitions that should be here but could not be opened, and why."""
         self.removing: dict[tuple[str, int], Partition] = {}
@@ -132,6 +134,7 @@ class Hosting:
         # In place: all roles share it.
         self.eligible.clear()
         self.eligible.update({broker.id: broker.epoch for broker in self.image.brokers.values() if broker.active})
+        self.online = frozenset(broker.id for broker in self.image.brokers.values() if not broker.fenced)
         self.on_brokers_changed()
 
     def when_done(self, step: Callable[[], None]) -> None:
@@ -200,11 +203,26 @@ class Hosting:
         return self.image.defaults_for(self._node_id, self.static)
 
     def is_offline(self, topic: metadata.Topic, index: int) -> bool:
-        """Whether this node should lead the partition and cannot."""
-        if topic.partitions[index].leader != self._node_id:
+        """Whether this node should serve the partition and cannot."""
+        if self._node_id not in topic.partitions[index].replicas:
             return False
         partition = self.partitions.get(topic.id, index)
         return partition is None or partition.log.quarantined
+
+    def leader_of(self, topic: metadata.Topic, index: int) -> int:
+        """Who can be asked for it; -1 when nobody can."""
+        leader = topic.partitions[index].leader
+        if leader == self._node_id:
+            return NO_LEADER if self.is_offline(topic, index) else leader
+        return leader if leader in self.online else NO_LEADER
+
+    def offline_replicas_of(self, topic: metadata.Topic, index: int) -> list[int]:
+        here, online = self._node_id, self.online
+        return [
+            replica
+            for replica in topic.partitions[index].replicas
+            if (self.is_offline(topic, index) if replica == here else replica not in online)
+        ]
 
     def role_of(self, topic: metadata.Topic, index: int, unclean: bool = False) -> PartitionRole:
         described = topic.partitions[index]
@@ -268,7 +286,7 @@ class Hosting:
             partition.lead(role, now_ms)
         else:
             partition.follow(role, now_ms)
-        if (role.leader, role.leader_epoch) != (before.leader, before.leader_epoch):
+        if (role.leader, role.leader_epoch) != (before.leader, before.leader_epoch) or partition.log.quarantined:
             self.on_role_changed(partition)
         elif partition.leads and role.partition_epoch != before.partition_epoch:
             self.on_replicas_changed(partition, before)

@@ -16,6 +16,7 @@ from skidway.broker.connection import Connection
 from skidway.broker.controller_host import ControllerHost
 from skidway.broker.coordinators import OFFSETS_TOPIC, Coordinators
 from skidway.broker.fetch_sessions import FetchSessions
+from skidway.broker.followers import Followers
 from skidway.broker.forwarding import ask_here
 from skidway.broker.hosting import Hosting
 from skidway.broker.identity import Identity, load_identity
@@ -56,7 +57,6 @@ from skidway.runtime.timers import Timers
 from skidway.wire.message import Message
 from skidway.wire.schema.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from skidway.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from skidway.wire.schema.metadata_records import RegisterBrokerRecord
 
 Reply = TypeVar("Reply")
 Ticket = SyncTicket | FilesTicket | CleanTicket | SwapTicket
@@ -104,6 +104,7 @@ class Node:
         self.fetch_sessions = FetchSessions(limits, random)
         self.replica_polls = ReplicaPolls(self)
         self.in_sync = InSync(self, self.ask_controller, settings.replica_lag_ms)
+        self.followers = Followers(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.upkeep = Upkeep(self)
         self.controllers = ControllerHost(self)
@@ -196,6 +197,7 @@ class Node:
         self.stopping = True
         self.quorum.resign(now_ms)
         self.compactions.stop()
+        self.followers.stop()
         for partition in self.partitions:
             self.polls.disturb(partition)
             self.replica_polls.disturb(partition)
@@ -340,6 +342,8 @@ class Node:
             key.finish_sync(ticket, housekept=False)
         else:
             self.fail(f"a sync of {key} failed: {error}")
+        if isinstance(key, Partition):
+            self.followers.on_stored(key)
 
     # --- inside ---
 
@@ -364,9 +368,6 @@ class Node:
 
     def on_metadata(self, records: Sequence[Message]) -> None:
         """Metadata that is committed."""
-        for record in records:
-            if isinstance(record, RegisterBrokerRecord) and record.end_points:
-                self.locate(record.broker_id, record.end_points[0].host, record.end_points[0].port)
         self.hosting.publish(records, self.clock.wall_ms())
         self.registration.on_metadata()
 
@@ -417,14 +418,18 @@ class Node:
         self.polls.disturb(partition)
         self.replica_polls.disturb(partition)
         self.groups.on_role_changed(partition)
+        self.followers.on_role_changed(partition)
 
     def _on_brokers_changed(self) -> None:
-        pass
+        for broker in self.image.brokers.values():
+            if broker.endpoints:
+                self.locate(broker.id, broker.endpoints[0].host, broker.endpoints[0].port)
 
     def _on_removed(self, partition: Partition, why: ProtocolError) -> None:
         self.acknowledgements.fail(partition, why)
         self.polls.disturb(partition)
         self.replica_polls.forget(partition)
+        self.followers.on_removed(partition)
         self.groups.on_removed(partition)
         self.compactions.on_removed(partition)
 
@@ -437,6 +442,7 @@ class Node:
             return
         self.failure = reason
         self.on_trouble(f"the data directory takes no more writes until a restart: {reason}")
+        self.followers.stop()
         error = StorageError(reason)
         self.quorum.fail(reason)
         for partition in self.partitions:

@@ -63,6 +63,7 @@ class Partition:
         "topic",
         "topic_id",
         "turn",
+        "unclean",
         "watched",
     )
 
@@ -86,6 +87,8 @@ class Partition:
         self.leader: Leadership = NotLeading(NO_ROLE.leader, NO_ROLE.leader_epoch)
         self.alone = True
         """Whether it has no other replica: then what this node stored is committed."""
+        self.unclean = False
+        """Whether its leader may lack what was committed. Stays until the logs are known to agree."""
         self.turn = turn
         self._node_id = node_id
         self._lag_ms = lag_ms
@@ -133,6 +136,7 @@ class Partition:
             stored, end = self.stored_offset, log.end_offset
             leader = self.leader = Leader(self._node_id, role, stored, end, now_ms, self._lag_ms, self.min_in_sync)
             high_watermark = leader.on_stored(stored)
+        self.unclean = False
         self.advance(high_watermark)
 
     def follow(self, role: PartitionRole, now_ms: int) -> None:
@@ -141,6 +145,7 @@ class Partition:
         self.alone = len(role.replicas) == 1
         self.leader = NotLeading(role.leader, role.leader_epoch, role.partition_epoch, role.replicas, role.in_sync)
         self.leader.min_in_sync = self.min_in_sync
+        self.unclean = self.unclean or role.unclean
 
     @property
     def stored_offset(self) -> int:
@@ -221,29 +226,30 @@ class Partition:
     # As follower.
 
     def fetched(self, records: Buffer, wall_ms: int) -> None:
-        """Append what the leader sent. Raises CorruptMessage or StorageError, then nothing was appended."""
-        self.log.append_fetched(records, wall_ms)
-        self.appended_bytes += len(records)
-        if self.flush_sync:
-            self.turn.wants_sync(self)
+        """Append what the leader sent. CorruptMessage: nothing was appended. StorageError: perhaps some of it."""
+        log = self.log
+        before = log.end_offset
+        try:
+            log.append_fetched(records, wall_ms)
+        finally:
+            if log.end_offset != before:
+                self.appended_bytes += len(records)
+                if self.flush_sync:
+                    self.turn.wants_sync(self)
 
-    def cut_to(self, offset: int, wall_ms: int) -> bool:
-        """Give up everything from `offset` on, which the leader does not have. False: not now, a worker is at the
-        files and might save what this removes."""
-        if self._bytes_at:
-            return False
+    def cut_to(self, offset: int, wall_ms: int) -> None:
+        """Give up everything from `offset` on: the leader does not have it. StorageError: not now, or never again if
+        the log has failed by it."""
         if offset < self.log.start_offset:
             self.log.restart_at(offset, wall_ms)
         else:
             self.log.truncate_to(offset, wall_ms)
-        return True
+        if self.flush_sync and self.log.synced_offset < self.log.end_offset:
+            self.turn.wants_sync(self)
 
-    def restart_at(self, offset: int, wall_ms: int) -> bool:
-        """Begin anew, empty, at `offset`: the leader has nothing that would follow what is here. False: not now."""
-        if self._bytes_at:
-            return False
+    def restart_at(self, offset: int, wall_ms: int) -> None:
+        """Begin anew, empty, at `offset`: the leader has nothing that would follow what is here."""
         self.log.restart_at(offset, wall_ms)
-        return True
 
     def advance(self, high_watermark: int) -> None:
         """The watermark follows from what other nodes stored, or from what the leader says."""

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from skidway.broker.call import Call
     from skidway.broker.node import Node
 
-FETCH_WAIT_MS = 400
-"""How long a fetch of the metadata log waits for news; well below what a follower has patience for."""
 PUBLISH_BYTES = 1 << 20
+STALL_MS = 100
+"""A timer that fires later than this says that this node was busy or stopped, not that the others were silent."""
 
 
 @dataclass(slots=True, eq=False)
@@ -148,7 +148,7 @@ class QuorumHost:
             return
         waiting = _Waiting(request, respond)
         waiting.timer = self.node.timers.at(
-            now_ms + min(wait_ms, FETCH_WAIT_MS), lambda: self._answer_waiting(waiting, late=True)
+            now_ms + min(wait_ms, self.quorum.settings.fetch_wait_ms), lambda: self._answer_waiting(waiting, late=True)
         )
         self._waiting[waiting] = None
 
@@ -166,9 +166,14 @@ class QuorumHost:
         self.quorum.resign(now_ms)
         self.touch()
 
-    def _on_time(self) -> None:
+    def _on_time(self, due_ms: int, *, late: bool = False) -> None:
+        now_ms = self.node.clock.monotonic_ms()
+        if now_ms - due_ms > STALL_MS and not late:
+            # This node stood still: what others said meanwhile is in its sockets and must be heard first.
+            self._timer = self.node.timers.at(now_ms + STALL_MS, lambda: self._on_time(due_ms, late=True))
+            return
         self._timer = None
-        self.quorum.on_time(self.node.clock.monotonic_ms())
+        self.quorum.on_time(now_ms)
         self.touch()
 
     # --- the end of a turn ---
@@ -205,7 +210,7 @@ class QuorumHost:
 
         settings = self.node.settings
         me = Voter(self.quorum.me, settings.host, settings.port)
-        message = request_to_wire(ask.request, me, self.node.cluster_id, wait_ms=FETCH_WAIT_MS)
+        message = request_to_wire(ask.request, me, self.node.cluster_id, wait_ms=self.quorum.settings.fetch_wait_ms)
         timeout_ms = self.quorum.settings.request_timeout_ms
         self.node.peers.ask(ask.to, _channel(ask.request), message, now_ms, timeout_ms, answered)
 
@@ -217,7 +222,9 @@ class QuorumHost:
             if timer.deadline_ms <= deadline_ms:
                 return
             timer.cancel()
-        self._timer = None if deadline_ms >= NEVER else self.node.timers.at(deadline_ms, self._on_time)
+        self._timer = None
+        if deadline_ms < NEVER:
+            self._timer = self.node.timers.at(deadline_ms, lambda: self._on_time(deadline_ms))
 
     def _publish(self) -> None:
         committed = min(self.quorum.high_watermark, self.log.end_offset)

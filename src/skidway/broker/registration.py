@@ -1,11 +1,9 @@
 """This broker's membership in the cluster, from its registration to its departure.
 
-    registering     the controller is asked for a broker epoch, again and again until it answers
-    catching up     metadata is followed up to the own registration; then the partitions are opened
-    member          heartbeats; the controller unfences it
-    leaving         heartbeats that ask to go, until nothing depends on this broker any more
-
-A broker whose node is the active controller is alive as long as that is: it sends no heartbeats but to say something.
+registering     the controller is asked for a broker epoch, again and again until it answers
+catching up     metadata is followed up to the own registration; then the partitions are opened
+member          heartbeats; the controller unfences it
+leaving         heartbeats that ask to go, until nothing depends on this broker any more
 """
 
 from __future__ import annotations
@@ -27,6 +25,8 @@ if TYPE_CHECKING:
 
 RETRY_MS = 50
 TOLD_EVERY_MS = 10_000
+UNHEARD_MS = 3_000
+"""So long a leaving broker waits for a controller to answer."""
 CHANNEL = "heartbeat"
 
 
@@ -40,6 +40,8 @@ class Registration:
         self._timer: Timer | None = None
         self._asking = False
         self._told_ms = -TOLD_EVERY_MS
+        self._heard_ms = 0
+        """When a controller last answered."""
         self.epoch = -1
         self.fenced = True
         self.leaving = False
@@ -57,6 +59,7 @@ class Registration:
     def leave(self) -> None:
         """Ask to be let go; `departed` says when."""
         self.leaving = True
+        self._heard_ms = self._node.clock.monotonic_ms()
         alone = self._node.controls and len(self._node.image.brokers) == 1
         if self.epoch < 0 or alone or self._node.failure is not None:
             self.departed = True
@@ -95,7 +98,7 @@ class Registration:
         node = self._node
         if self.epoch < 0:
             self._ask(self._registration())
-        elif self.leaving or self.fenced or not node.controls:
+        else:
             self._ask(
                 BrokerHeartbeatRequest(
                     node.settings.node_id,
@@ -106,8 +109,6 @@ class Registration:
                     want_shut_down=self.leaving,
                 )
             )
-        else:
-            self._again(node.settings.heartbeat_ms)
 
     def _ask(self, request: Message) -> None:
         node = self._node
@@ -130,6 +131,12 @@ class Registration:
     def _on_answer(self, response: Message | None) -> None:
         self._asking = False
         wait_ms = RETRY_MS
+        now_ms = self._node.clock.monotonic_ms()
+        if response is not None:
+            self._heard_ms = now_ms
+        elif self.leaving and now_ms >= self._heard_ms + UNHEARD_MS:
+            # The others are gone as well, or cut off: nobody could take over.
+            self.departed = True
         match response:
             case BrokerRegistrationResponse(error_code=ErrorCode.NONE):
                 self._previous_epoch = -1

@@ -1,7 +1,7 @@
 """What a node is told about itself when it starts."""
 
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -27,20 +27,19 @@ class NodeSettings:
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Topic settings (`retention.ms`, `flush`, …) for topics that have none of their own."""
     groups: GroupSettings = field(default_factory=GroupSettings)
-    retention_check_ms: int = 300_000
-    checkpoint_ms: int = 60_000
-    compaction_check_ms: int = 15_000
-    voters: Sequence[tuple[int, str, int]] = ()
-    """(node id, host, port) of the first members of the metadata quorum; none: this node alone."""
+    voters: list[tuple[int, str, int]] = field(default_factory=list)
+    """(node id, host, port) of those who keep the metadata, for the first start. Empty: this node, alone."""
     roles: frozenset[str] = frozenset({"broker", "controller"})
     rack: str | None = None
-    heartbeat_ms: int = 200
     session_timeout_ms: int = 1_200
-    """A broker that was not heard of for so long loses its leaderships."""
+    heartbeat_ms: int = 200
     replica_lag_ms: int = 10_000
     quorum: QuorumSettings = field(default_factory=QuorumSettings)
     peer_addresses: Mapping[int, tuple[str, int]] = field(default_factory=dict)
-    """Where other nodes are reached instead of where they say: for tests that stand between them."""
+    """For tests: where a node is reached, whatever it says of itself."""
+    retention_check_ms: int = 300_000
+    checkpoint_ms: int = 60_000
+    compaction_check_ms: int = 15_000
 
     @property
     def is_broker(self) -> bool:

@@ -23,8 +23,10 @@ from skidway.errors import InvalidConfig, ProtocolError
 from skidway.limits import Limits
 from skidway.ports import Clock
 from skidway.server import assembly
+from skidway.server.addresses import Address
 from skidway.server.clock import SystemClock, SystemRandom
-from skidway.server.config import Address, Settings
+from skidway.server.config import Settings
+from skidway.server.dialer import Dialer
 from skidway.server.disk import DataDirectoryInUse, RealDisk
 from skidway.server.listener import Listener, bind
 from skidway.server.turn import Turn
@@ -107,6 +109,9 @@ class Broker:
         except InvalidConfig as error:
             bound.close()
             raise StartError(f"topic_defaults: {error}") from None
+        dialer = Dialer(loop, clock, settings.limits)
+        if (peers := getattr(node, "peers", None)) is not None:
+            peers.dial = dialer.dial
         try:
             node.open(clock.monotonic_ms(), clock.wall_ms())
         except (OSError, ProtocolError, WrongDataDirectory) as error:
@@ -114,6 +119,7 @@ class Broker:
             raise StartError(f"the data in {self._disk.root} cannot be served: {error}") from error
         turn = Turn(loop, node, clock, sync_threads=settings.sync_threads)
         listener = Listener(loop, node, turn, clock, settings.limits, hangup=self._hangup)
+        dialer.attach(turn)
         turn.settle()
         # What is there now stays: the collector need not look at it again, which would stop the loop for milliseconds.
         gc.collect()
@@ -123,6 +129,7 @@ class Broker:
         self._tell_ready(Address(address.host, port))
         await stop.wait()
         await self._stop(node, turn, listener)
+        dialer.close()
 
     async def _stop(self, node: Any, turn: Turn, listener: Listener) -> None:
         log.info("stopping: no new clients, %d to be answered", len(listener.clients))

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from skidway.broker.node import Node
 
 NO_ID = bytes(16)
-NO_LEADER = -1
 IDS_SINCE = 12
 
 
@@ -74,7 +73,7 @@ def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str
             if not broker.fenced
         ],
         cluster_id=node.cluster_id,
-        controller_id=node.settings.node_id,
+        controller_id=node.controller_id,
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
@@ -113,18 +112,19 @@ def _topic(node: Node, topic: metadata.Topic, with_operations: bool) -> Metadata
         topic.name,
         topic.id,
         is_internal(topic.name),
-        [_partition(partition, node.hosting.is_offline(topic, partition.index)) for partition in topic.partitions],
+        [_partition(node, topic, partition) for partition in topic.partitions],
         TOPIC_OPERATIONS if with_operations else NOT_ASKED,
     )
 
 
-def _partition(partition: metadata.Partition, offline: bool) -> MetadataResponsePartition:
+def _partition(node: Node, topic: metadata.Topic, partition: metadata.Partition) -> MetadataResponsePartition:
+    leader = node.hosting.leader_of(topic, partition.index)
     return MetadataResponsePartition(
-        ErrorCode.LEADER_NOT_AVAILABLE if offline else 0,
+        ErrorCode.LEADER_NOT_AVAILABLE if leader == metadata.NO_LEADER else 0,
         partition.index,
-        NO_LEADER if offline else partition.leader,
+        leader,
         partition.leader_epoch,
         partition.replicas,
         partition.isr,
-        [partition.leader] if offline else [],
+        node.hosting.offline_replicas_of(topic, partition.index),
     )
