@@ -360,7 +360,7 @@ class World:
 
     @staticmethod
     def divergence(server: Server, last_epoch: int, offset: int) -> tuple[int, int] | None:
-        """The last epoch in which the follower's log may agree with the leader's and where that ends; None if all does."""
+        """The last epoch in which both logs may agree, and where that ends at the leader; None if all agrees."""
         if last_epoch < 0:
             return None
         epoch, end = server.end_of_epoch(last_epoch)
