@@ -292,7 +292,9 @@ class Hosting:
             # What came after may be on no other replica; the leader will tell.
             log.begin_at(saved_watermark)
         self.missing.pop((topic.id, index), None)
-        partition = Partition(topic.name, topic.id, index, log, config, self.turn, self._node_id)
+        partition = Partition(
+            topic.name, topic.id, index, log, config, self.turn, self._node_id, self.settings.replica_lag_ms
+        )
         self.partitions.add(partition)
         # Nobody can say any more how its leader came to lead while it was closed.
         self._take_role(partition, self.role_of(topic, index, unclean=True))
