@@ -101,10 +101,12 @@ class Hosting:
         self._opening: dict[Key, None] = {}
 
     def publish(self, records: Sequence[Message], wall_ms: int) -> None:
-        """Follow records that are committed. Before `start` only the image does."""
+        """Follow records that are committed. Before `start` only what is known does."""
         if not self.started:
             for record in records:
                 self.image.apply(record)
+            if any(isinstance(record, ABOUT_BROKERS) for record in records):
+                self._follow_brokers()
             return
         deleted: list[str] = []
         changed: dict[Key, bool] = {}
@@ -157,7 +159,6 @@ class Hosting:
     def start(self, wall_ms: int) -> None:
         """Open everything the image says is here; set aside what it does not know."""
         self.started = True
-        self._follow_brokers()
         for (name, index), topic_id in list(self.logs.found.items()):
             topic = self.image.topics.get(name)
             unborn = self.logs.is_unborn(name, index)
@@ -275,7 +276,8 @@ class Hosting:
             # What came after may be on no other replica; the leader will tell.
             log.begin_at(saved_watermark)
         self.missing.pop((topic.id, index), None)
-        partition = Partition(topic.name, topic.id, index, log, config, self.turn, self._node_id)
+        lag_ms = self.settings.replica_lag_ms
+        partition = Partition(topic.name, topic.id, index, log, config, self.turn, self._node_id, lag_ms)
         self.partitions.add(partition)
         # Nobody can say any more how its leader came to lead while it was closed.
         self._take_role(partition, self.role_of(topic, index, unclean=True))
