@@ -101,10 +101,12 @@ class Hosting:
         self._opening: dict[Key, None] = {}
 
     def publish(self, records: Sequence[Message], wall_ms: int) -> None:
-        """Follow records that are committed. Before `start` only the image does."""
+        """Follow records that are committed. Before `start` only what is known does."""
         if not self.started:
             for record in records:
                 self.image.apply(record)
+            if any(isinstance(record, ABOUT_BROKERS) for record in records):
+                self._follow_brokers()
             return
         deleted: list[str] = []
         changed: dict[Key, bool] = {}
@@ -174,7 +176,6 @@ class Hosting:
     def start(self, wall_ms: int) -> None:
         """Open everything the image says is here; set aside what it does not know."""
         self.started = True
-        self._follow_brokers()
         for (name, index), topic_id in list(self.logs.found.items()):
             topic = self.image.topics.get(name)
             unborn = self.logs.is_unborn(name, index)
