@@ -132,8 +132,8 @@ class Storm:
         for note in decision.notes:
             self.controller.note(note)
         assert self.mirror == self.image, "the log tells another story"
-        self.follow(before)
         self.check_image()
+        self.follow(before)
         return decision.reply
 
     def ordered(self, kind: type[Operation[Any]]) -> bool:
@@ -294,6 +294,9 @@ class Storm:
         host = self.hosts[broker_id]
         if self.random.random() < 0.8:
             host.known_offset = self.end_offset - 1
+        if broker_id in self.image.brokers and self.image.brokers[broker_id].fenced:
+            # It was given up: nobody waits for it, and it need not wait for anybody.
+            self.gave_up_at.pop(broker_id, None)
         reply = self.decide(
             BrokerHeartbeat(broker_id, host.epoch, host.known_offset, False, stop, log_end_offset=self.end_offset)
         )
@@ -304,7 +307,7 @@ class Storm:
         broker = self.image.brokers[broker_id]
         assert reply.is_fenced == broker.fenced
         if (
-            stop
+            (stop or broker.in_controlled_shutdown)
             and not broker.fenced
             and broker_id not in self.gave_up_at
             and not self.controller.index.led_by(broker_id)
@@ -440,7 +443,7 @@ class Storm:
     def deliver_late(self) -> None:
         """Once more, long after."""
         if self.late:
-            self._alter(self.random.choice(self.late))
+            self._alter(self.random.choice(self.late[-4:]))
 
     def _alter(self, asked: AlterPartition) -> None:
         topic_id, [alteration] = asked.topics[0]
@@ -510,7 +513,7 @@ class Storm:
     STEPS: tuple[tuple[Callable[["Storm"], None], int], ...] = (
         (start_broker, 10), (crash, 3), (pause, 2), (stop, 2), (heartbeat, 14), (stale_heartbeat, 1), (pass_time, 8),
         (move_controller, 1), (replace_disk, 1), (unregister, 1), (produce, 14), (propose, 20), (deliver, 20),
-        (deliver_late, 3), (create, 3), (grow_or_delete, 2), (configure, 3), (elect, 3), (reassign, 8),
+        (deliver_late, 6), (create, 3), (grow_or_delete, 2), (configure, 3), (elect, 3), (reassign, 8),
     )  # fmt: skip
 
     def run(self) -> None:
