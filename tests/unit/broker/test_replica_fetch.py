@@ -1,5 +1,8 @@
 """Followers fetch: what counts, what they are told, and what becomes of the in-sync set."""
 
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 from broker_world import World, batch, code
 from follower_by_hand import Follower, replicated_topic
@@ -264,3 +267,30 @@ def test_a_topic_that_is_deleted_ends_the_wait(world: World) -> None:
     (topic,) = response.responses
     assert bytes(topic.topic_id) == topic_id
     assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_fetch_looks_only_at_partitions_in_which_something_happened(world: World) -> None:
+    """A thousand partitions in a session, and three of them busy."""
+    second, _ = followers(world)
+    replicated_topic(world, "wide", [[1, 2]] * 1000, flush="os")
+    second.ask({("wide", index): 0 for index in range(1000)})
+    second.ask({})
+    looks: list[int] = []
+    polls = world.node.replica_polls
+    look_at = polls._look_at
+    with patch.object(polls, "_look_at", lambda target, *rest, **named: look(target, *rest, **named)):
+
+        def look(target: Any, *rest: Any, **named: Any) -> Any:
+            looks.append(target.index)
+            return look_at(target, *rest, **named)
+
+        assert second.ask({}) == {}
+        assert looks == []
+        for index in (7, 70, 700):
+            world.peer().produce("wide", batch(b"x"), acks=1, index=index)
+        world.end_turn()
+        assert len(second.ask({})) == 3
+        assert looks == [7, 70, 700]
+        second.ask({("wide", index): 1 for index in (7, 70, 700)})
+        assert second.ask({}) == {}
+        assert len(looks) <= 12
