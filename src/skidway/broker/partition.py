@@ -213,6 +213,11 @@ class Partition:
         end_offset = self.log.end_offset
         self.advance(self.leader.on_fetch(replica_id, broker_epoch, offset, end_offset, now_ms, start_offset))
 
+    @property
+    def low_watermark(self) -> int:
+        """Below it no replica that is alive has anything, as far as the leader knows; -1 when another leads."""
+        return self.leader.low_watermark(self.log.start_offset) if isinstance(self.leader, Leader) else -1
+
     def check_lag(self, now_ms: int) -> None:
         self.advance(self.leader.check_lag(self.log.end_offset, now_ms))
 
