@@ -88,6 +88,27 @@ def test_followers_send_clients_to_the_leader() -> None:
     assert leader not in [broker.node_id for broker in told.brokers]
 
 
+def test_what_tools_are_told_of_a_node_that_is_gone() -> None:
+    cluster = made()
+    create(cluster, "t", min_insync_replicas="3")
+    gone = 3 if cluster.leader("t") != 3 else 2
+    cluster.kill(gone)
+    cluster.until(lambda: gone not in cluster.nodes[1].hosting.online)
+    client = cluster.client(1)
+    named = [part("DescribeTopicPartitions", "TopicRequest", "t")]
+    told = client.call("DescribeTopicPartitions", topics=named, response_partition_limit=10)
+    (partition,) = told.topics[0].partitions
+    assert partition.offline_replicas == [gone]
+    assert gone not in partition.isr_nodes
+    assert partition.eligible_leader_replicas == [gone], "it has everything: nothing was acknowledged without it"
+    for asked, expected in ((True, {1: False, 2: False, 3: False} | {gone: True}), (False, None)):
+        brokers = client.call("DescribeCluster", version=2, include_fenced_brokers=asked).brokers
+        if expected is None:
+            assert gone not in [broker.broker_id for broker in brokers]
+        else:
+            assert {broker.broker_id: broker.is_fenced for broker in brokers} == expected
+
+
 def test_a_topic_deleted_while_its_copies_are_fetched() -> None:
     cluster = made()
     create(cluster, "t")
