@@ -141,11 +141,12 @@ class Partition:
 
     def follow(self, role: PartitionRole, now_ms: int) -> None:
         """Somebody else leads, or nobody. The watermark stays where it is until a leader says more."""
+        if role.unclean and role.leader_epoch != self.role.leader_epoch:
+            self.unclean = True
         self.role = role
         self.alone = len(role.replicas) == 1
         self.leader = NotLeading(role.leader, role.leader_epoch, role.partition_epoch, role.replicas, role.in_sync)
         self.leader.min_in_sync = self.min_in_sync
-        self.unclean = self.unclean or role.unclean
 
     @property
     def stored_offset(self) -> int:
@@ -342,6 +343,7 @@ class Journal:
         return self._partition.log.high_watermark
 
     def append(self, batch: memoryview | bytearray, header: BatchHeader, leader_epoch: int, now_ms: int) -> int:
+        assert self._partition.leads, "only a leader writes"
         return self._partition.append(batch, header, now_ms)
 
     def read(self, offset: int, max_bytes: int, *, committed: bool = True, min_one: bool = True) -> FileSlice | None:
