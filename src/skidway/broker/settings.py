@@ -1,7 +1,9 @@
 """What a node is told about itself when it starts."""
 
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from skidway.groups.settings import MINUTE_MS, GroupSettings
 from skidway.limits import Limits
@@ -38,6 +40,18 @@ class NodeSettings:
     retention_check_ms: int = 300_000
     checkpoint_ms: int = 60_000
     compaction_check_ms: int = 15_000
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.roles
+
+    @property
+    def initial_cluster_id(self) -> str | None:
+        """What a new data directory is for. Nodes with the same first voters form one cluster."""
+        if self.cluster_id is not None or not self.voters:
+            return self.cluster_id
+        text = ",".join(f"{node_id}@{host}:{port}" for node_id, host, port in sorted(self.voters))
+        return urlsafe_b64encode(sha256(text.encode()).digest()[:16]).decode().rstrip("=")
 
     def validate(self) -> None:
         """Raises InvalidConfig for a topic default that is unknown or not obeyed."""

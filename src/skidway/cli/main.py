@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pipeline": ("skidway.cli.pipeline", "run ready Spark pipelines over topics"),
     "size": ("skidway.cli.size", "how many brokers, how much disk and network a load needs"),
     "inspect": ("skidway.cli.inspect", "dump and verify a partition's files"),
+    "sim": ("skidway.cli.sim", "run simulated clusters with faults, from seeds"),
     "bench": ("skidway.cli.bench", "measure throughput and latency of a broker"),
 }
 

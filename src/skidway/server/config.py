@@ -66,6 +66,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sync_threads: int = 4
     drain_ms: int = 5_000
     """How long a stopping broker waits for replies on their way."""
+    leave_ms: int = 10_000
+    """How long a stopping broker waits for others to take over what it leads."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     def voter_list(self) -> list[tuple[int, str, int]]:
@@ -362,7 +364,7 @@ def _check(settings: Settings, origins: dict[str, str]) -> None:
     for name in POSITIVE:
         if getattr(settings, name) <= 0:
             raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {getattr(settings, name)}")
-    for name in ("node_id", "drain_ms"):
+    for name in ("node_id", "drain_ms", "leave_ms"):
         if getattr(settings, name) < 0:
             raise ConfigError(f"{name} in {origins[name]}: expected 0 or more, got {getattr(settings, name)}")
     if settings.node_id > INT32_MAX:

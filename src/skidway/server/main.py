@@ -34,6 +34,7 @@ from skidway.server.turn import Turn
 log = logging.getLogger("skidway.server")
 
 SYNC_TIMEOUT_S = 30.0
+LEAVE_CHECK_S = 0.01
 CLOSING_THREADS = 32
 MAINTENANCE_MS_MAX = 60_000
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -134,6 +135,7 @@ class Broker:
         log.info("stopping: no new clients, %d to be answered", len(listener.clients))
         if self._maintenance_timer is not None:
             self._maintenance_timer.cancel()
+        await self._leave(node, turn)
         begin_stop = getattr(node, "begin_stop", None)
         if begin_stop is not None:
             begin_stop(self._clock.monotonic_ms())
@@ -150,6 +152,20 @@ class Broker:
             log.warning("stopped, but not all could be saved (%s): logs will be recovered at the next start", error)
             return
         log.info("stopped%s", "" if synced else ", with syncs unfinished: logs will be recovered at the next start")
+
+    async def _leave(self, node: Any, turn: Turn) -> None:
+        """Have others lead what this broker leads, for as long as that may take; clients are served meanwhile."""
+        leave = getattr(node, "leave", None)
+        if leave is None:
+            return
+        leave(self._clock.monotonic_ms())
+        turn.settle()
+        give_up_ms = self._clock.monotonic_ms() + self._settings.leave_ms
+        while not node.departed:
+            if self._clock.monotonic_ms() >= give_up_ms:
+                log.warning("stopping although others still depend on this broker")
+                return
+            await asyncio.sleep(LEAVE_CHECK_S)
 
     def _maintain(self, loop: asyncio.AbstractEventLoop, node: Any, turn: Turn) -> None:
         """Retention, checkpoints, compaction: the node knows which is due."""
