@@ -14,7 +14,8 @@ from skidway.groups.settings import GroupSettings
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.metadata.group_configs import GROUP_KEYS
 from skidway.metadata.topic_configs import TOPIC_KEYS
-from skidway.server.config import GROUP_NAMES, TABLES, Settings
+from skidway.quorum.settings import QuorumSettings
+from skidway.server.config import GROUP_NAMES, QUORUM_NAMES, TABLES, Settings
 from skidway.server.flags import build_parser
 from skidway.wire.registry import APIS
 
@@ -89,6 +90,11 @@ def test_settings_are_told_with_their_defaults() -> None:
         else:
             expected[field.name] = str(default).lower() if isinstance(default, bool) else str(default)
     assert told == expected
+
+
+def test_quorum_settings_are_told_with_their_defaults() -> None:
+    told = {name: int(default.replace(",", "")) for name, default, _ in table("configuration.md", "The quorum")}
+    assert told == {name: getattr(QuorumSettings(), name) for name in QUORUM_NAMES}
 
 
 def test_group_settings_are_told_with_their_defaults() -> None:

@@ -3,7 +3,11 @@
 Every function here maps bytes to values and back; who writes them, when and how durably is the caller's affair.
 """
 
+import json
 from collections.abc import Iterable
+from dataclasses import dataclass
+
+from skidway.limits import INT64_MAX
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"
@@ -12,13 +16,37 @@ CLEANED_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 PARTITION_METADATA = "partition.metadata"
+TRUNCATED = "truncated"
 
-CLEAN_SHUTDOWN_TEXT = b'{"version":0,"brokerEpoch":-1}'
 TopicPartition = tuple[str, int]
 
 
 class CorruptCheckpoint(Exception):
     """A checkpoint file that does not follow its format."""
+
+
+@dataclass(slots=True, frozen=True)
+class Truncated:
+    """What a log whose tail was cut remembers of that in its own directory.
+
+    Other files may still speak of what is gone: those of the data directory are written now and then, and a worker may
+    be busy with a checkpoint that was begun before.
+    """
+
+    count: int = 0
+    """How often. A producer snapshot says how often it had been when it was taken."""
+    offset: int = INT64_MAX
+    """The lowest cut: what else is said about offsets above is void."""
+    restart_at: int = -1
+    """Everything is to be dropped, and an empty log to begin here; -1 when that is done."""
+
+    def voids(self, offset: int, truncations: int) -> bool:
+        """Whether a snapshot at `offset` is about a tail that is gone."""
+        return offset > self.offset and truncations < self.count
+
+
+NEVER_TRUNCATED = Truncated()
+_ALL_VOID = Truncated(1 << 30, 0)
 
 
 def _write(lines: list[str]) -> bytes:
@@ -60,3 +88,29 @@ def read_epochs(data: bytes) -> list[tuple[int, int]]:
         return [(int(epoch), int(start)) for epoch, start in _read(data, 2)]
     except ValueError as error:
         raise CorruptCheckpoint(str(error)) from error
+
+
+def write_clean_shutdown(broker_epoch: int) -> bytes:
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def read_clean_shutdown(data: bytes) -> int:
+    """The broker epoch of the run that ended cleanly; -1 when it does not say."""
+    try:
+        epoch = json.loads(data)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1
+
+
+def write_truncated(truncated: Truncated) -> bytes:
+    return _write([f"{truncated.count} {truncated.offset} {truncated.restart_at}"])
+
+
+def read_truncated(data: bytes) -> Truncated:
+    """A file that cannot be read voids everything: that costs a longer start, believing too much would cost the log."""
+    try:
+        [[count, offset, restart_at]] = _read(data, 3)
+        return Truncated(int(count), int(offset), int(restart_at))
+    except (CorruptCheckpoint, ValueError):
+        return _ALL_VOID

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 
 from skidway.errors import StorageError
 from skidway.limits import INT64_MAX
-from skidway.log.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
+from skidway.log.checkpoints import (
+    LEADER_EPOCHS,
+    NEVER_TRUNCATED,
+    TRUNCATED,
+    CorruptCheckpoint,
+    Truncated,
+    read_epochs,
+    read_truncated,
+)
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.recovery import Replay
@@ -18,6 +26,7 @@ from skidway.log.segment import Segment
 from skidway.log.settings import LogSettings
 from skidway.log.swapping import SEGMENT_SUFFIXES, finish_swaps
 from skidway.log.sync import snapshot_offset, snapshot_path
+from skidway.log.truncation import begin_anew
 from skidway.ports import Disk
 
 # Beyond these, compaction's `.log.swap` files are completed (see `swapping`).
@@ -41,6 +50,9 @@ class Loaded:
     end_offset: int
     recovery_point: int
     scanned_bytes: int
+    truncated: Truncated
+    epochs_saved: bool = False
+    """Whether the file says the same."""
     quarantine: str | None = None
 
 
@@ -54,7 +66,9 @@ class Loader:
         "now_ms",
         "producers",
         "proven",
+        "saved_epochs",
         "settings",
+        "truncated",
         "vouched",
     )
 
@@ -72,6 +86,8 @@ class Loader:
         self.vouched = 0
         self.names: list[str] = []
         self.made_segment = False
+        self.truncated = NEVER_TRUNCATED
+        self.saved_epochs: list[tuple[int, int]] = []
 
     def load(self, recovery_point: int, start_offset: int | None) -> Loaded:
         try:
@@ -86,6 +102,9 @@ class Loader:
             return self._quarantined([], start_offset or 0, str(error))
 
     def _load(self, recovery_point: int, start_offset: int | None) -> Loaded:
+        if self._read_truncated():
+            recovery_point = min(recovery_point, self.truncated.offset)
+            start_offset = min(start_offset or 0, self.truncated.offset)
         try:
             names = finish_swaps(self.disk, self.directory, self.disk.list(self.directory), self.now_ms)
         except StorageError as error:
@@ -107,6 +126,10 @@ class Loader:
             end_offset, scanned = self._replay(segments, snapshot, epochs)
         except (Unproven, StorageError) as error:
             return self._quarantined(segments, start_offset, str(error))
+        for epoch, begin in self.saved_epochs:
+            # It began and nobody wrote in it: no batch tells.
+            if begin == end_offset:
+                epochs.assign(epoch, begin)
         start = max(start_offset, segments[0].base_offset)
         if start > end_offset and any(segment.size for segment in segments):
             # Whatever the checkpoint file speaks about, it is not this log: believing it would delete all of it.
@@ -120,7 +143,20 @@ class Loader:
                 self._drop([segment])
             end_offset = start
         epochs.forget_before(start)
-        return Loaded(segments, self.producers, epochs, start, end_offset, min(self.vouched, end_offset), scanned)
+        recovery_point = min(self.vouched, end_offset)
+        epochs_saved = epochs.entries() == self.saved_epochs
+        return Loaded(
+            segments, self.producers, epochs, start, end_offset, recovery_point, scanned, self.truncated, epochs_saved
+        )
+
+    def _read_truncated(self) -> bool:
+        try:
+            self.truncated = read_truncated(self.disk.read(f"{self.directory}/{TRUNCATED}"))
+        except FileNotFoundError:
+            return False
+        if self.truncated.restart_at >= 0:
+            self.truncated = begin_anew(self.disk, self.directory, self.truncated)
+        return True
 
     def _quarantined(self, segments: list[Segment], start_offset: int, reason: str) -> Loaded:
         base = segments[0].base_offset if segments else 0
@@ -129,7 +165,9 @@ class Loader:
         if not segments:
             segments = [Segment(self.disk, self.directory, end, 0, self.now_ms)]
         why = f"{self.directory} below offset {self.proven}: {reason}"
-        return Loaded(segments, self.producers, LeaderEpochs(), start, end, self.proven, 0, quarantine=why)
+        return Loaded(
+            segments, self.producers, LeaderEpochs(), start, end, self.proven, 0, self.truncated, quarantine=why
+        )
 
     def _tidy(self, names: list[str]) -> list[str]:
         bases = {name[:-4] for name in names if name.endswith(".log")}
@@ -149,10 +187,11 @@ class Loader:
         return [Segment(self.disk, self.directory, base, sizes[base], self.now_ms) for base in bases]
 
     def _lost_beginning(self, base_offset: int, start_offset: int) -> bool:
-        # Segments are given up only below a snapshot. Without any, the first one's name never became durable,
-        # and what is there continues nothing.
+        # Segments are given up only below a snapshot, which a truncation may have taken away. Without any, the first
+        # one's name never became durable, and what is there continues nothing.
         any_snapshot = any(snapshot_offset(name) is not None for name in self.names)
-        return base_offset > max(start_offset, self.proven) and not any_snapshot
+        known = any_snapshot or self.truncated.count > 0
+        return base_offset > max(start_offset, self.proven) and not known
 
     def _new_segment(self, base_offset: int) -> Segment:
         segment = Segment(self.disk, self.directory, base_offset, 0, self.now_ms)
@@ -172,10 +211,12 @@ class Loader:
         for offset in reversed(offsets):
             path = snapshot_path(self.directory, offset)
             try:
-                start_offset = self.producers.load_snapshot(self.disk.read(path), self.now_ms)
+                start_offset, truncations = self.producers.load_snapshot(self.disk.read(path), self.now_ms)
             except CorruptSnapshot:
                 continue
-            if start_offset is not None or offset <= recovery_point:
+            if self.truncated.voids(offset, truncations):
+                self.disk.remove(path)
+            elif start_offset is not None or offset <= recovery_point:
                 self.proven = max(recovery_point, offset)
                 self.vouched = offset if start_offset is not None else 0
                 return offset, start_offset or 0
@@ -184,9 +225,10 @@ class Loader:
 
     def _read_epochs(self, snapshot: int) -> LeaderEpochs:
         try:
-            epochs = LeaderEpochs(read_epochs(self.disk.read(f"{self.directory}/{LEADER_EPOCHS}")))
+            self.saved_epochs = read_epochs(self.disk.read(f"{self.directory}/{LEADER_EPOCHS}"))
         except (FileNotFoundError, CorruptCheckpoint):
             return LeaderEpochs()
+        epochs = LeaderEpochs(self.saved_epochs)
         # What the replay will see, it sees from the batches.
         epochs.truncate_to(snapshot)
         return epochs

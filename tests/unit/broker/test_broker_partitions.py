@@ -46,8 +46,8 @@ def test_a_write_that_waits_is_told_when_its_topic_goes() -> None:
     writer.produce("t", batch(b"x"))
     owner.delete("t")
     world.end_turn()
-    metadata = [entry for entry in world.held if entry[0] is world.node.metadata]
-    others = [entry for entry in world.held if entry[0] is not world.node.metadata]
+    metadata = [entry for entry in world.held if entry[0] is world.node.quorum]
+    others = [entry for entry in world.held if entry[0] is not world.node.quorum]
     world.held = metadata  # the deletion is committed before the write is synced
     world.sync()
     assert code(writer.reply()) == UNKNOWN_TOPIC

@@ -302,8 +302,11 @@ class World:
         assert machine is not None
         answer = self.deliver(machine, ask)
         if isinstance(ask.request, Fetch) and not answer.error and self.holds_back(answer, ask.request):
-            host.parked.append((ask.request, sender, sender_life, self.now_ms + 300))
-            self.at(self.now_ms + 300, lambda: self.pump(ask.to) if self.alive(ask.to, life) else None)
+            host.parked.append((ask.request, sender, sender_life, self.now_ms + self.settings.fetch_wait_ms))
+            self.at(
+                self.now_ms + self.settings.fetch_wait_ms,
+                lambda: self.pump(ask.to) if self.alive(ask.to, life) else None,
+            )
         else:
             self.reply(ask.to, sender, sender_life, ask, answer)
         self.pump(ask.to)

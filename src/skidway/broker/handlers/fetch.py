@@ -15,6 +15,8 @@ from skidway.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarge
 from skidway.broker.partition import Partition
 from skidway.errors import ErrorCode, NotLeaderOrFollower, ProtocolError
 from skidway.ports import FileSlice
+from skidway.quorum.wire import is_metadata_fetch
+from skidway.wire.message import Message
 from skidway.wire.schema.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -34,7 +36,11 @@ READ_COMMITTED = 1
 NO_RECORDS = b""
 
 
-def handle(node: Node, call: Call, request: FetchRequest) -> FetchResponse | None:
+def handle(node: Node, call: Call, request: FetchRequest) -> FetchResponse | Message | None:
+    if is_metadata_fetch(request):
+        return node.quorum.answer(call, request)
+    if call.version >= REPLICA_STATE_SINCE and request.replica_state.replica_id >= 0:
+        return node.replica_polls.fetch(call, request)
     by_id = call.version >= TOPIC_IDS_SINCE
     targets = [
         FetchTarget(
