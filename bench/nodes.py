@@ -23,6 +23,7 @@ from skidway.client.addresses import Address
 from skidway.client.admin import Admin
 from skidway.client.cluster import Cluster, Partition
 from skidway.client.errors import ClientError
+from skidway.client.offsets import LATEST, find_offsets
 from skidway.wire.schema.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -161,6 +162,8 @@ class Nodes(ABC):
         with self.client() as client:
             configs = {**self.topic_configs(flush), "min.insync.replicas": "2"}
             Admin(client).create_topic(topic, partitions=partitions, replication=3, configs=configs)
+            # A leader is named a moment before it knows of it itself.
+            find_offsets(client, topic, dict.fromkeys(range(partitions), LATEST))
         self.await_in_sync(topic)
 
     def delete_topic(self, topic: str) -> None:

@@ -42,13 +42,13 @@ def create_topic(cluster: Cluster, name: str, partitions: int = 3, **configs: st
     return [(name, index) for index in range(partitions)]
 
 
-def described(cluster: Cluster, topic: str, partition: int) -> Partition:
-    with Client(cluster.bootstrap) as client:
+def described(bootstrap: str, topic: str, partition: int) -> Partition:
+    with Client(bootstrap) as client:
         return client.look_up(topic).partitions[partition]
 
 
 def connect(cluster: Cluster, node: int) -> Connection:
-    return Connection(Address(*cluster.address(node)))
+    return Connection(Address(cluster[node].host, cluster[node].port))
 
 
 def await_leader(cluster: Cluster, topic: str, partition: int, *, other_than: int = -1) -> int:
@@ -56,7 +56,7 @@ def await_leader(cluster: Cluster, topic: str, partition: int, *, other_than: in
 
     def elected() -> bool:
         try:
-            found[0] = described(cluster, topic, partition).leader
+            found[0] = described(cluster.bootstrap, topic, partition).leader
         except ClientError:
             return False
         return found[0] not in (-1, other_than)

@@ -29,7 +29,7 @@ def _close_shared() -> Iterator[None]:
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Three nodes, all up and all connected; the next test gets another cluster if this one fails."""
     if not _shared:
-        _shared.append(Cluster(nodes=NODES).start())
+        _shared.append(Cluster(NODES).start())
     (running,) = _shared
     failed_before = request.session.testsfailed
     yield running
@@ -44,4 +44,4 @@ def topic() -> str:
 
 
 def whole(cluster: Cluster) -> bool:
-    return all(cluster.node(number).running for number in cluster.nodes)
+    return cluster.running == list(cluster.brokers)

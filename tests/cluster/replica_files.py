@@ -5,7 +5,7 @@ from pathlib import Path
 
 from skidway.client.cluster import Cluster as Client
 from skidway.client.errors import ClientError
-from skidway.client.offsets import end_offsets
+from skidway.client.offsets import LATEST, find_offsets
 from skidway.records.batch import crc_matches, iter_headers
 from skidway.testing import Cluster
 from waiting import eventually
@@ -61,14 +61,14 @@ def assert_replicas_equal(cluster: Cluster, places: Iterable[Place]) -> int:
     with Client(cluster.bootstrap) as client:
         replicas = {place: client.look_up(place[0]).partitions[place[1]].replicas for place in wanted}
         for place in wanted:
-            watermark = end_offsets(client, place[0])[place[1]]
+            watermark = find_offsets(client, place[0], {place[1]: LATEST})[place[1]]
             compared += _compare(cluster, place, replicas[place], watermark)
     return compared
 
 
 def _compare(cluster: Cluster, place: Place, replicas: list[int], watermark: int) -> int:
     folder = f"{place[0]}-{place[1]}"
-    logs = {node: batches_of(cluster.data_dir(node) / folder, watermark) for node in replicas}
+    logs = {node: batches_of(cluster[node].data_dir / folder, watermark) for node in replicas}
     first, *others = replicas
     bad = [header for header in map(bytes, logs[first]) if not crc_matches(header)]
     assert not bad, f"{folder} on node {first} has a batch whose checksum is wrong"

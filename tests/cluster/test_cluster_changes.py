@@ -17,9 +17,9 @@ from waiting import eventually
 def test_a_rolling_restart_is_not_noticed(cluster: Cluster, topic: str) -> None:
     with loaded(cluster, topic) as load:
         began = time.monotonic()
-        for node in cluster.nodes:
+        for node in cluster.brokers:
             cluster.stop(node)
-            cluster.restart(node)
+            cluster.start(node)
             await_in_sync(cluster, load.places)
         load.goes_on()
         print(f"rolling restart: longest gap {load.history.longest_gap_s(began):.2f} s")
@@ -27,14 +27,14 @@ def test_a_rolling_restart_is_not_noticed(cluster: Cluster, topic: str) -> None:
 
 def test_replicas_move_and_leaders_change_under_load(cluster: Cluster, topic: str) -> None:
     with loaded(cluster, topic) as load:
-        first, second, third = cluster.nodes
+        first, second, third = cluster.brokers
         reassign(cluster, topic, {0: [first, second], 1: [second, third], 2: [third, first]})
         load.goes_on()
-        assert sorted(described(cluster, topic, 0).replicas) == sorted([first, second])
+        assert sorted(described(cluster.bootstrap, topic, 0).replicas) == sorted([first, second])
         reassign(cluster, topic, {0: [second, third, first], 1: [third, first, second], 2: [first, second, third]})
         await_in_sync(cluster, load.places)
         elect_preferred_leaders(cluster)
-        assert eventually(lambda: described(cluster, topic, 0).leader == second)
+        assert eventually(lambda: described(cluster.bootstrap, topic, 0).leader == second)
         for number in range(3):
             create_topic(cluster, f"{topic}-{number}", partitions=4)
             load.goes_on(30)
@@ -70,7 +70,7 @@ def test_committed_offsets_survive_their_coordinators_death(cluster: Cluster, to
             found = {place.partition: place.offset for place in patiently(lambda: consumer.committed(places, 10))}  # noqa: B023
             assert {index: found[index] for index in committed} == committed
             read_and_commit(consumer, committed, commits=2)
-            cluster.restart(coordinator)
+            cluster.start(coordinator)
             await_in_sync(cluster, load.places)
         consumer.close()
 

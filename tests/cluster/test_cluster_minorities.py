@@ -19,7 +19,7 @@ def test_two_nodes_down_stop_writes_until_they_return(cluster: Cluster, topic: s
     """Both followers leave cleanly, so that the leader knows that it is alone in the in-sync set."""
     with loaded(cluster, topic, partitions=1) as load:
         leader = cluster.leader_of(topic, 0)
-        followers = [node for node in cluster.nodes if node != leader]
+        followers = [node for node in cluster.brokers if node != leader]
         for node in followers:
             cluster.stop(node)
         with connect(cluster, leader) as connection:
@@ -27,7 +27,7 @@ def test_two_nodes_down_stop_writes_until_they_return(cluster: Cluster, topic: s
             assert answers <= REFUSED, answers
             assert produce_to(connection, topic, 0, b"intruder:9:", acks=1) in REFUSED | {ErrorCode.NONE}
         for node in followers:
-            cluster.restart(node)
+            cluster.start(node)
         load.history.sent[topic, 0].add(b"intruder:9:")
         await_in_sync(cluster, load.places)
 
@@ -36,7 +36,7 @@ def test_two_nodes_killed_stop_writes_until_they_return(cluster: Cluster, topic:
     """Nobody is left to shrink the in-sync set: the leader waits for replicas that do not answer."""
     with loaded(cluster, topic, partitions=1) as load:
         leader = cluster.leader_of(topic, 0)
-        followers = [node for node in cluster.nodes if node != leader]
+        followers = [node for node in cluster.brokers if node != leader]
         for node in followers:
             cluster.kill(node)
         acknowledged = load.history.count
@@ -48,29 +48,29 @@ def test_two_nodes_killed_stop_writes_until_they_return(cluster: Cluster, topic:
         # What was on its way when they went may have been acknowledged still.
         assert load.history.count - acknowledged < 100
         for node in followers:
-            cluster.restart(node, wait=False)
+            cluster.start(node, wait=False)
         load.goes_on()
         await_in_sync(cluster, load.places)
 
 
 @pytest.mark.parametrize("ways", ["both", "inward", "outward"])
 def test_a_leader_that_is_cut_off_acknowledges_nothing(cluster: Cluster, topic: str, ways: str) -> None:
+    """Both ways, the others go on without it. One way, it may still look alive to the controller, and then wait."""
     with loaded(cluster, topic, partitions=1) as load:
         leader = cluster.leader_of(topic, 0)
-        others = [node for node in cluster.nodes if node != leader]
+        others = [node for node in cluster.brokers if node != leader]
+        value = b"minority:1:"
         with connect(cluster, leader) as connection:
             cut(cluster, leader, others, ways)
-            value = b"minority:1:"
             load.history.sent[topic, 0].add(value)
-            answer = produce_to(connection, topic, 0, value, timeout_ms=10_000)
-            assert answer in NOT_ACKNOWLEDGED or ways != "both", answer
-        await_other_leader(cluster, topic, others)
-        load.goes_on()
+            assert produce_to(connection, topic, 0, value, timeout_ms=4_000) in NOT_ACKNOWLEDGED
+        if ways == "both":
+            assert eventually(lambda: described(cluster[others[0]].bootstrap, topic, 0).leader in others, 60)
+            load.goes_on()
         cluster.heal()
         await_in_sync(cluster, load.places)
-    if answer != ErrorCode.NONE and ways == "both":
-        log = read_all(cluster.bootstrap, load.places)[topic, 0]
-        assert value not in log.values(), "what the minority took was never acknowledged, and is gone"
+    log = read_all(cluster.bootstrap, load.places)[topic, 0]
+    assert ways != "both" or value not in log.values(), "what only the minority had is gone: nobody was promised it"
 
 
 def cut(cluster: Cluster, node: int, others: list[int], ways: str) -> None:
@@ -79,18 +79,6 @@ def cut(cluster: Cluster, node: int, others: list[int], ways: str) -> None:
             cluster.cut(other, node)
         if ways in ("both", "outward"):
             cluster.cut(node, other)
-
-
-def await_other_leader(cluster: Cluster, topic: str, others: list[int]) -> None:
-    """As the majority sees it."""
-
-    def elected() -> bool:
-        try:
-            return cluster.leader_of(topic, 0, ask=others[0]) in others
-        except ClientError:
-            return False
-
-    assert eventually(elected, 60)
 
 
 def test_a_paused_leader_is_fenced_when_it_wakes_up(cluster: Cluster, topic: str) -> None:
@@ -116,9 +104,9 @@ def test_a_paused_leader_is_fenced_when_it_wakes_up(cluster: Cluster, topic: str
 def test_a_paused_follower_leaves_the_in_sync_set_and_returns(cluster: Cluster, topic: str) -> None:
     with loaded(cluster, topic, partitions=1) as load:
         leader = cluster.leader_of(topic, 0)
-        follower = next(node for node in cluster.nodes if node != leader)
+        follower = next(node for node in cluster.brokers if node != leader)
         cluster.pause(follower)
-        assert eventually(lambda: follower not in described(cluster, topic, 0).in_sync, 60)
+        assert eventually(lambda: follower not in described(cluster.bootstrap, topic, 0).in_sync, 60)
         load.goes_on()
         cluster.resume(follower)
         await_in_sync(cluster, load.places)
