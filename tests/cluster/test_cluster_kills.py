@@ -57,9 +57,7 @@ def test_the_controller_is_killed_and_topics_are_created_meanwhile(cluster: Clus
 def test_all_nodes_are_killed_at_once(cluster: Cluster, topic: str) -> None:
     with loaded(cluster, topic) as load:
         for _ in range(2):
-            for node in cluster.brokers:
-                cluster.kill(node)
-            for node in cluster.brokers:
-                cluster.start(node, wait=False)
+            cluster.kill(*cluster.brokers)
+            cluster.start(*cluster.brokers, wait=False)
             load.goes_on()
         await_in_sync(cluster, load.places)

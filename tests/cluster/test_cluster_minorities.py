@@ -20,14 +20,12 @@ def test_two_nodes_down_stop_writes_until_they_return(cluster: Cluster, topic: s
     with loaded(cluster, topic, partitions=1) as load:
         leader = cluster.leader_of(topic, 0)
         followers = [node for node in cluster.brokers if node != leader]
-        for node in followers:
-            cluster.stop(node)
+        cluster.stop(*followers)
         with connect(cluster, leader) as connection:
             answers = {produce_to(connection, topic, 0, b"intruder:%d:" % number) for number in range(3)}
             assert answers <= REFUSED, answers
             assert produce_to(connection, topic, 0, b"intruder:9:", acks=1) in REFUSED | {ErrorCode.NONE}
-        for node in followers:
-            cluster.start(node)
+        cluster.start(*followers)
         load.history.sent[topic, 0].add(b"intruder:9:")
         await_in_sync(cluster, load.places)
 
@@ -37,8 +35,7 @@ def test_two_nodes_killed_stop_writes_until_they_return(cluster: Cluster, topic:
     with loaded(cluster, topic, partitions=1) as load:
         leader = cluster.leader_of(topic, 0)
         followers = [node for node in cluster.brokers if node != leader]
-        for node in followers:
-            cluster.kill(node)
+        cluster.kill(*followers)
         acknowledged = load.history.count
         with connect(cluster, leader) as connection:
             for number in range(3):
@@ -47,8 +44,7 @@ def test_two_nodes_killed_stop_writes_until_they_return(cluster: Cluster, topic:
                 assert produce_to(connection, topic, 0, value, timeout_ms=500) in NOT_ACKNOWLEDGED
         # What was on its way when they went may have been acknowledged still.
         assert load.history.count - acknowledged < 100
-        for node in followers:
-            cluster.start(node, wait=False)
+        cluster.start(*followers, wait=False)
         load.goes_on()
         await_in_sync(cluster, load.places)
 
