@@ -29,6 +29,7 @@ from waiting import eventually
 ACKS_ALL = -1
 NAMED_PRODUCE = 12
 PATIENCE_S = 60.0
+ANSWER_MS = 5_000
 PREFERRED = 0
 ELECTION_NOT_NEEDED = ErrorCode.ELECTION_NOT_NEEDED
 SMALL = {"segment.bytes": str(256 * 1024), "index.interval.bytes": "1024"}
@@ -42,8 +43,10 @@ def create_topic(cluster: Cluster, name: str, partitions: int = 3, **configs: st
     return [(name, index) for index in range(partitions)]
 
 
-def described(bootstrap: str, topic: str, partition: int) -> Partition:
-    with Client(bootstrap) as client:
+def described(cluster: Cluster, topic: str, partition: int, *nodes: int) -> Partition:
+    """As one of these nodes says (none named: any that runs)."""
+    bootstrap = ",".join(cluster[node].bootstrap for node in nodes or cluster.running)
+    with Client(bootstrap, timeout_ms=ANSWER_MS) as client:
         return client.look_up(topic).partitions[partition]
 
 
@@ -56,7 +59,7 @@ def await_leader(cluster: Cluster, topic: str, partition: int, *, other_than: in
 
     def elected() -> bool:
         try:
-            found[0] = described(cluster.bootstrap, topic, partition).leader
+            found[0] = described(cluster, topic, partition).leader
         except ClientError:
             return False
         return found[0] not in (-1, other_than)

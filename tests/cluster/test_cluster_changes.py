@@ -30,11 +30,11 @@ def test_replicas_move_and_leaders_change_under_load(cluster: Cluster, topic: st
         first, second, third = cluster.brokers
         reassign(cluster, topic, {0: [first, second], 1: [second, third], 2: [third, first]})
         load.goes_on()
-        assert sorted(described(cluster.bootstrap, topic, 0).replicas) == sorted([first, second])
+        assert sorted(described(cluster, topic, 0).replicas) == sorted([first, second])
         reassign(cluster, topic, {0: [second, third, first], 1: [third, first, second], 2: [first, second, third]})
         await_in_sync(cluster, load.places)
         elect_preferred_leaders(cluster)
-        assert eventually(lambda: described(cluster.bootstrap, topic, 0).leader == second)
+        assert eventually(lambda: described(cluster, topic, 0).leader == second)
         for number in range(3):
             create_topic(cluster, f"{topic}-{number}", partitions=4)
             load.goes_on(30)

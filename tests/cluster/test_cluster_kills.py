@@ -38,7 +38,7 @@ def test_a_follower_that_is_killed_catches_up(cluster: Cluster, topic: str) -> N
         follower = next(node for node in cluster.brokers if node != leader)
         cluster.kill(follower)
         load.goes_on(1_000)
-        assert follower not in described(cluster.bootstrap, topic, 0).in_sync
+        assert follower not in described(cluster, topic, 0).in_sync
         cluster.start(follower)
         await_in_sync(cluster, load.places)
 

@@ -61,7 +61,7 @@ def test_a_leader_that_is_cut_off_acknowledges_nothing(cluster: Cluster, topic: 
             load.history.sent[topic, 0].add(value)
             assert produce_to(connection, topic, 0, value, timeout_ms=4_000) in NOT_ACKNOWLEDGED
         if ways == "both":
-            assert eventually(lambda: described(cluster[others[0]].bootstrap, topic, 0).leader in others, 60)
+            assert eventually(lambda: described(cluster, topic, 0, *others).leader in others, 60)
             load.goes_on()
         cluster.heal()
         await_in_sync(cluster, load.places)
@@ -102,7 +102,7 @@ def test_a_paused_follower_leaves_the_in_sync_set_and_returns(cluster: Cluster, 
         leader = cluster.leader_of(topic, 0)
         follower = next(node for node in cluster.brokers if node != leader)
         cluster.pause(follower)
-        assert eventually(lambda: follower not in described(cluster.bootstrap, topic, 0).in_sync, 60)
+        assert eventually(lambda: follower not in described(cluster, topic, 0).in_sync, 60)
         load.goes_on()
         cluster.resume(follower)
         await_in_sync(cluster, load.places)
