@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec.structs
 import pytest
 
-from skidway.broker.router import HANDLERS, Routes
+from skidway.broker.router import HANDLERS, INTERNAL, Routes
 from skidway.cli.main import COMMANDS
 from skidway.groups.settings import GroupSettings
 from skidway.limits import DEFAULT_LIMITS, Limits
@@ -54,7 +54,7 @@ def test_the_served_apis_are_those_of_the_router() -> None:
 def test_every_api_that_is_not_served_is_listed() -> None:
     section = (REFERENCE / "protocol.md").read_text().split("\n## Not served\n", 1)[1].split("\n## ", 1)[0]
     told = {(int(key), name) for name, key in re.findall(r"(\w+) \((\d+)\)", section)}
-    assert told == {(key, name) for key, name in APIS.items() if key not in HANDLERS}
+    assert told == {(key, name) for key, name in APIS.items() if key not in HANDLERS and key not in INTERNAL}
 
 
 def test_topic_configs_are_told_with_their_defaults() -> None:

@@ -64,7 +64,8 @@ class ControllerHost:
         if self._timer is not None:
             self._timer.cancel()
         if lost is not None:
-            self._node.on_event("no longer the active controller")
+            if not self._node.quorum.alone:
+                self._node.on_event("no longer the active controller")
             lost.on_lost(error)
 
     def _begin(self, quorum: QuorumHost, now_ms: int) -> None:

@@ -125,7 +125,7 @@ class Coordinators:
             return
         if not partition.leads:
             self.on_removed(partition)
-        elif partition not in self._loaded and self._has_something(partition):
+        elif partition not in self._loaded and partition not in self._unloadable and self._has_something(partition):
             with suppress(CoordinatorNotAvailable):
                 self._load(partition)
 

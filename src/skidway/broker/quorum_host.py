@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from skidway.broker.call import Call
     from skidway.broker.node import Node
 
-FETCH_WAIT_MS = 400
-"""How long a fetch of the metadata log waits for news; well below what a follower has patience for."""
 PUBLISH_BYTES = 1 << 20
 STALL_MS = 100
 """A timer that fires later than this says that this node was busy or stopped, not that the others were silent."""
@@ -150,7 +148,7 @@ class QuorumHost:
             return
         waiting = _Waiting(request, respond)
         waiting.timer = self.node.timers.at(
-            now_ms + min(wait_ms, FETCH_WAIT_MS), lambda: self._answer_waiting(waiting, late=True)
+            now_ms + min(wait_ms, self.quorum.settings.fetch_wait_ms), lambda: self._answer_waiting(waiting, late=True)
         )
         self._waiting[waiting] = None
 
@@ -212,7 +210,7 @@ class QuorumHost:
 
         settings = self.node.settings
         me = Voter(self.quorum.me, settings.host, settings.port)
-        message = request_to_wire(ask.request, me, self.node.cluster_id, wait_ms=FETCH_WAIT_MS)
+        message = request_to_wire(ask.request, me, self.node.cluster_id, wait_ms=self.quorum.settings.fetch_wait_ms)
         timeout_ms = self.quorum.settings.request_timeout_ms
         self.node.peers.ask(ask.to, _channel(ask.request), message, now_ms, timeout_ms, answered)
 

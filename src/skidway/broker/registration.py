@@ -1,11 +1,9 @@
 """This broker's membership in the cluster, from its registration to its departure.
 
-    registering     the controller is asked for a broker epoch, again and again until it answers
-    catching up     metadata is followed up to the own registration; then the partitions are opened
-    member          heartbeats; the controller unfences it
-    leaving         heartbeats that ask to go, until nothing depends on this broker any more
-
-A node that is a quorum of its own watches itself in vain: it sends no heartbeats but to say something.
+registering     the controller is asked for a broker epoch, again and again until it answers
+catching up     metadata is followed up to the own registration; then the partitions are opened
+member          heartbeats; the controller unfences it
+leaving         heartbeats that ask to go, until nothing depends on this broker any more
 """
 
 from __future__ import annotations
@@ -100,7 +98,7 @@ class Registration:
         node = self._node
         if self.epoch < 0:
             self._ask(self._registration())
-        elif self.leaving or self.fenced or not node.quorum.alone:
+        else:
             self._ask(
                 BrokerHeartbeatRequest(
                     node.settings.node_id,
@@ -111,8 +109,6 @@ class Registration:
                     want_shut_down=self.leaving,
                 )
             )
-        else:
-            self._again(node.settings.heartbeat_ms)
 
     def _ask(self, request: Message) -> None:
         node = self._node

@@ -73,32 +73,31 @@ HANDLERS: dict[int, Handle] = {
     15: describe_groups.handle,
     16: list_groups.handle,
     API_VERSIONS_KEY: api_versions.handle,
+    19: forwarded(create_topics.handle),
+    20: forwarded(delete_topics.handle),
     21: delete_records.handle,
     INIT_PRODUCER_ID_KEY: init_producer_id.handle,
     23: offset_for_leader_epoch.handle,
     32: describe_configs.handle,
+    33: forwarded(alter_configs.handle),
     35: describe_log_dirs.handle,
+    37: forwarded(create_partitions.handle),
     42: delete_groups.handle,
+    43: forwarded(elect_leaders.handle),
+    44: forwarded(incremental_alter_configs.handle),
+    45: forwarded(alter_partition_reassignments.handle),
+    46: forwarded(list_partition_reassignments.handle),
     47: offset_delete.handle,
     60: describe_cluster.handle,
     61: describe_producers.handle,
+    64: forwarded(unregister_broker.handle),
     68: consumer_group_heartbeat.handle,
     69: consumer_group_describe.handle,
     74: list_config_resources.handle,
     75: describe_topic_partitions.handle,
 }
-# Answered by the active controller; any node passes them on.
-FORWARDED: dict[int, Handle] = {
-    19: create_topics.handle,
-    20: delete_topics.handle,
-    33: alter_configs.handle,
-    37: create_partitions.handle,
-    43: elect_leaders.handle,
-    44: incremental_alter_configs.handle,
-    45: alter_partition_reassignments.handle,
-    46: list_partition_reassignments.handle,
-    64: unregister_broker.handle,
-}
+FORWARDED = frozenset({19, 20, 33, 37, 43, 44, 45, 46, 64})
+"""Answered by the active controller; any node passes them on."""
 # Before this node knows enough of the cluster to serve clients.
 EARLY_FOR_CLIENTS = (FETCH_KEY, API_VERSIONS_KEY)
 # Among nodes only, and so not advertised to clients.
@@ -124,7 +123,7 @@ class Routes(dict[tuple[int, int], Route]):
     def __init__(self, elements_max: int) -> None:
         super().__init__()
         self.elements_max = elements_max
-        self._handlers = {**HANDLERS, **{key: forwarded(handle) for key, handle in FORWARDED.items()}, **INTERNAL}
+        self._handlers = {**HANDLERS, **INTERNAL}
         self._served = {
             key: (api(key).versions[0], VERSION_MAX.get(key, api(key).versions[1])) for key in self._handlers
         }

@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dlq": ("skidway.cli.dlq", "list, show and replay dead letters"),
     "pipeline": ("skidway.cli.pipeline", "run ready Spark pipelines over topics"),
     "inspect": ("skidway.cli.inspect", "dump and verify a partition's files"),
+    "sim": ("skidway.cli.sim", "run simulated clusters with faults, from seeds"),
     "bench": ("skidway.cli.bench", "measure throughput and latency of a broker"),
 }
 

@@ -40,6 +40,10 @@ class Truncated:
     restart_at: int = -1
     """Everything is to be dropped, and an empty log to begin here; -1 when that is done."""
 
+    @property
+    def is_marked(self) -> bool:
+        return self.offset < INT64_MAX
+
     def voids(self, offset: int, truncations: int) -> bool:
         """Whether a snapshot at `offset` is about a tail that is gone."""
         return offset > self.offset and truncations < self.count

@@ -8,7 +8,7 @@ On disk, as in Kafka: `.cleaned` files mean nothing. Renaming one to `.swap`, du
 leads to the new segment. The segments it replaces are removed, then it gets its final name. They follow each other
 because a tombstone may leave a later one only when all that it deleted has left the earlier ones.
 
-Only segments below the recovery point are touched: a producer snapshot remembers what their batches told of producers.
+Only segments below a producer snapshot are touched, which remembers what their batches told of producers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from skidway.errors import StorageError
 from skidway.limits import INT64_MAX
-from skidway.log import compaction, retention
+from skidway.log import checkpointing, compaction, retention
 from skidway.log.compaction import Cleaned, CompactionResult, CompactionTask, Source, cleaned_path
 from skidway.log.segment import Segment, segment_name
 from skidway.log.swapping import SWAP, place
@@ -73,7 +73,7 @@ def dirty_offset(log: Log) -> int:
 
 def _cleanable(log: Log, now_ms: int) -> int:
     """How many segments from the first on may be compacted."""
-    bound = min(log.high_watermark, log.recovery_point)
+    bound = checkpointing.vouched(log)
     dirty = dirty_offset(log)
     lag_ms = log.settings.min_compaction_lag_ms
     segments = log.segments

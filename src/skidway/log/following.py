@@ -192,6 +192,9 @@ def _note(log: Log, segment: Segment, position: int, run: _Run, now_ms: int) -> 
     """What the batches tell beyond their segment: producers, epochs, where reads may end."""
     record = log.producers.record
     epochs = log.epochs
+    if run.batches[0][2][2] != epochs.latest:
+        # This node may have led epochs without writing anything; the log went on without them.
+        epochs.truncate_to(log.end_offset)
     latest = epochs.latest
     ends = log.ends
     for start, end, fields in run.batches:
@@ -199,9 +202,6 @@ def _note(log: Log, segment: Segment, position: int, run: _Run, now_ms: int) -> 
         if fields[9] >= 0:
             record(fields[9], fields[10], fields[11], base_offset, delta, fields[8], fields[5], now_ms)
         if fields[2] != latest:
-            if fields[2] < latest:
-                # Larger ones began at the end: this node led them and wrote nothing, and the log went on without.
-                epochs.truncate_to(log.end_offset)
             epochs.assign(fields[2], base_offset)
             latest = epochs.latest
             log.epochs_changed = True

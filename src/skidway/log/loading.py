@@ -24,7 +24,7 @@ from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.recovery import Replay
 from skidway.log.segment import Segment
 from skidway.log.settings import LogSettings
-from skidway.log.swapping import SEGMENT_SUFFIXES, finish_swaps
+from skidway.log.swapping import INDEX_SUFFIXES, SEGMENT_SUFFIXES, finish_swaps
 from skidway.log.sync import snapshot_offset, snapshot_path
 from skidway.log.truncation import begin_anew
 from skidway.ports import Disk
@@ -114,6 +114,7 @@ class Loader:
         snapshot, snapshot_start = self._restore_snapshot(recovery_point)
         start_offset = max(start_offset or 0, snapshot_start)
         segments = self._find_segments()
+        self._distrust_indexes(segments)
         if segments and self._lost_beginning(segments[0].base_offset, start_offset):
             self._drop(segments)
             segments = []
@@ -186,11 +187,20 @@ class Loader:
         sizes = {base: self.disk.size(f"{self.directory}/{base:020d}.log") for base in bases}
         return [Segment(self.disk, self.directory, base, sizes[base], self.now_ms) for base in bases]
 
+    def _distrust_indexes(self, segments: list[Segment]) -> None:
+        """From the first cut on, a checkpoint that was begun before may have left the indexes of what is gone."""
+        if not self.truncated.is_marked:
+            return
+        for number, segment in enumerate(segments):
+            if number + 1 == len(segments) or segments[number + 1].base_offset >= self.truncated.offset:
+                for suffix in INDEX_SUFFIXES:
+                    self.disk.remove(segment.path(suffix))
+
     def _lost_beginning(self, base_offset: int, start_offset: int) -> bool:
         # Segments are given up only below a snapshot, which a truncation may have taken away. Without any, the first
         # one's name never became durable, and what is there continues nothing.
         any_snapshot = any(snapshot_offset(name) is not None for name in self.names)
-        known = any_snapshot or self.truncated.count > 0
+        known = any_snapshot or self.truncated.is_marked
         return base_offset > max(start_offset, self.proven) and not known
 
     def _new_segment(self, base_offset: int) -> Segment:

@@ -16,13 +16,12 @@ from struct import Struct
 
 from skidway.errors import OffsetOutOfRange, RecordListTooLarge, StorageError
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, Limits
-from skidway.log import cleaning, following, lookup, retention, rolling, truncation
-from skidway.log.checkpoints import write_epochs
+from skidway.log import checkpointing, cleaning, following, lookup, retention, rolling, truncation
 from skidway.log.loading import Loaded, Loader
 from skidway.log.producers import Producers
 from skidway.log.segment import Segment
 from skidway.log.settings import LogSettings
-from skidway.log.sync import SyncTicket, snapshot_path
+from skidway.log.sync import SyncTicket
 from skidway.ports import Buffer, Disk, File, FileSlice
 from skidway.records.batch import BatchHeader
 
@@ -36,7 +35,6 @@ _LOADED_MAX = 4
 class Log:
     __slots__ = (
         "_begun_offset",
-        "_checkpointing",
         "_extra_files",
         "_generation",
         "_loaded",
@@ -44,7 +42,6 @@ class Log:
         "_names_begun",
         "_names_synced",
         "_parent_synced",
-        "_saved_start",
         "_settings",
         "_tail",
         "_watermark_position",
@@ -63,11 +60,14 @@ class Log:
         "epochs_changed",
         "failure",
         "high_watermark",
+        "is_checkpointing",
         "limits",
         "producers",
         "quarantined",
         "recovery_point",
+        "saved_start",
         "segments",
+        "snapshots",
         "start_offset",
         "synced_offset",
         "truncated",
@@ -86,9 +86,10 @@ class Log:
         self.epoch = loaded.epochs.latest
         self.epochs_changed = not loaded.epochs_saved
         self.truncated = loaded.truncated
-        self.start_offset = self._saved_start = loaded.start_offset
+        self.start_offset = self.saved_start = loaded.start_offset
         self.end_offset = self.high_watermark = self.synced_offset = self._begun_offset = loaded.end_offset
         self.recovery_point = loaded.recovery_point
+        self.snapshots = [loaded.recovery_point] if loaded.recovery_point else []
         self.bytes_since_checkpoint = loaded.scanned_bytes
         self.failure = loaded.quarantine
         self.quarantined = loaded.quarantine is not None
@@ -108,7 +109,7 @@ class Log:
         self._parent_synced = True
         self._extra_files: list[File] = []
         self._generation = 0
-        self._checkpointing = False
+        self.is_checkpointing = False
 
     @classmethod
     def open(
@@ -368,12 +369,12 @@ class Log:
         """What makes everything appended so far durable; None when that is done or another sync has begun it."""
         if self.failure is not None or not self.dirty:
             return None
-        ticket = self._ticket()
+        ticket = self.new_ticket()
         self._begun_offset = self.end_offset
         self._names_begun = self._names
         return ticket
 
-    def _ticket(self) -> SyncTicket:
+    def new_ticket(self) -> SyncTicket:
         ticket = SyncTicket(self.disk, self.directory, self.end_offset)
         ticket.generation = self._generation
         ticket.names = self._names
@@ -392,13 +393,22 @@ class Log:
         self._extra_files.append(file)
         self._names += 1
 
+    def sync_names(self) -> None:
+        """On the owner's thread: the log can be found after a crash."""
+        for file in self._extra_files:
+            file.sync()
+        self.disk.sync_directory(self.directory)
+        if not self._parent_synced:
+            self.disk.sync_directory(self.directory.rpartition("/")[0])
+        self._names_synced, self._parent_synced, self._extra_files = self._names, True, []
+
     def finish_sync(self, ticket: SyncTicket) -> None:
         """The ticket's `run` returned."""
         retention.leave(self.doomed, ticket)
         if ticket.is_checkpoint:
-            self._checkpointing = False
+            self.is_checkpointing = False
         if ticket.generation != self._generation:
-            self._void(ticket)
+            checkpointing.void(self, ticket)
             return
         for segment, size in ticket.segments:
             segment.synced_size = max(segment.synced_size, size)
@@ -410,28 +420,16 @@ class Log:
             self._parent_synced = True
             self._extra_files = []
         self.synced_offset = max(self.synced_offset, ticket.offset)
-        if ticket.is_checkpoint and ticket.snapshot:
-            self.recovery_point = max(self.recovery_point, ticket.offset)
-            self._saved_start = max(self._saved_start, ticket.start_offset)
-            if ticket.epochs is not None and ticket.epochs == write_epochs(self.epochs.entries()):
-                self.epochs_changed = False
-            # Not earlier: until now a crash may take the start offset back.
-            self.epochs.forget_before(ticket.start_offset)
-            for segment, size, _, _ in ticket.indexes:
-                # A segment may have grown since its indexes were copied.
-                segment.index_saved = segment is not self.active and segment.size == size
+        if ticket.is_checkpoint:
+            checkpointing.finish(self, ticket)
 
     def finish_without_housekeeping(self, ticket: SyncTicket) -> None:
         """The ticket synced, then failed (a full disk, say): what it should have saved or removed waits for another."""
         assert ticket.synced
         if ticket.is_checkpoint:
-            ticket.is_checkpoint = self._checkpointing = False
+            ticket.is_checkpoint = self.is_checkpointing = False
             self.epochs_changed = True
         self.finish_sync(ticket)
-
-    @property
-    def is_checkpointing(self) -> bool:
-        return self._checkpointing
 
     @property
     def checkpoint_due(self) -> bool:
@@ -444,32 +442,9 @@ class Log:
         for a checkpoint. None when there is nothing to do or one is under way; a log that is closing does not count
         on that one.
         """
-        if self.failure is not None or (self._checkpointing and not closing):
+        if self.failure is not None or (self.is_checkpointing and not closing):
             return None
-        doomed = [item for item in self.doomed if item.begun is None]
-        news = self.end_offset > self.recovery_point or self.start_offset > self._saved_start or self.epochs_changed
-        if not news and not doomed and not self.dirty:
-            return None
-        ticket = self._ticket()
-        ticket.is_checkpoint = self._checkpointing = True
-        retention.enter(ticket, doomed, self.recovery_point)
-        if news:
-            self._enter_state(ticket)
-        return ticket
-
-    def _enter_state(self, ticket: SyncTicket) -> None:
-        replaced = self.compaction.segments if self.compaction is not None else ()
-        ticket.indexes = [
-            (segment, segment.size, *segment.index_bytes())
-            for segment in self.segments
-            if segment.size and (segment is self.active or not segment.index_saved) and segment not in replaced
-        ]
-        if self.epochs_changed:
-            ticket.epochs = write_epochs(self.epochs.entries())
-        ticket.start_offset = self.start_offset
-        ticket.snapshot = self.producers.to_snapshot(self.start_offset, self.truncated.count)
-        ticket.snapshots_kept_from = self.recovery_point
-        self.bytes_since_checkpoint = 0
+        return checkpointing.begin(self)
 
     def fail(self, reason: str) -> None:
         """The disk broke a promise: no appends until the log is opened anew."""
@@ -526,9 +501,11 @@ class Log:
         self.epoch = self.epochs.latest
         self.epochs_changed = True
         self.recovery_point = recovery_point
+        self.snapshots = [recovery_point] if recovery_point else []
         self.cleaned_offset = min(self.cleaned_offset, end_offset)
-        self.synced_offset = self._begun_offset = min(self.synced_offset, end_offset)
-        self._saved_start = min(self._saved_start, self.start_offset)
+        # A checkpoint that ran and was not finished proves more than is known here.
+        self.synced_offset = self._begun_offset = max(min(self.synced_offset, end_offset), recovery_point)
+        self.saved_start = min(self.saved_start, self.start_offset)
         self._names_begun = self._names_synced
         self.unsynced = [s for s in self.unsynced if s in self.segments and s.synced_size < s.size]
         self._loaded = [segment for segment in self._loaded if segment in self.segments[:-1]]
@@ -536,13 +513,6 @@ class Log:
         self.ends.clear()
         rolling.schedule(self.active, self._settings)
         self.begin_at(min(self.high_watermark, end_offset))
-
-    def _void(self, ticket: SyncTicket) -> None:
-        if ticket.snapshot:
-            # Its files may have replaced better ones: the next checkpoint writes all of them.
-            self.disk.remove(snapshot_path(self.directory, ticket.offset))
-            self.recovery_point = 0
-            self.epochs_changed = True
 
     def forget_segment(self, segment: Segment) -> None:
         """A segment has left `segments`: nothing may lead to it any more."""

@@ -22,6 +22,7 @@ from skidway.log.checkpoints import (
     START_OFFSETS,
     CorruptCheckpoint,
     TopicPartition,
+    Truncated,
     read_clean_shutdown,
     read_offsets,
     write_clean_shutdown,
@@ -73,13 +74,15 @@ def parse_partition_metadata(data: bytes) -> bytes | None:
 class FilesTicket:
     """Directories to remove and small files to replace: run on any thread, in order."""
 
-    __slots__ = ("disk", "done", "files", "trees")
+    __slots__ = ("disk", "done", "files", "trees", "truncated")
     maintenance = True
 
     def __init__(self, disk: Disk, files: list[tuple[str, bytes]], trees: list[str]) -> None:
         self.disk = disk
         self.files = files
         self.trees = trees
+        self.truncated: list[tuple[Log, Truncated]] = []
+        """Logs that were truncated before the files were written."""
         self.done = False
 
     def run(self) -> None:
@@ -88,6 +91,8 @@ class FilesTicket:
             self.disk.remove_tree(path)
         for path, data in self.files:
             self.disk.write_atomic(path, data)
+        for log, _ in self.truncated:
+            self.disk.sync_directory(log.directory)
         self.done = True
 
 
@@ -296,14 +301,21 @@ class Logs:
         due = [name for due_ms, name in self._deleted if due_ms <= now_ms]
         self._deleted = [item for item in self._deleted if item[0] > now_ms]
         self._replaced = self._saved
-        return FilesTicket(self.disk, self._checkpoint_files(), due)
+        return self._ticket(due)
 
     def finish_save(self, ticket: FilesTicket) -> None:
         self._saving = False
         if not ticket.done:
             # The files may speak of what they spoke of before, as well as of what they should have.
             self._saved = {name: self._replaced[name] | offsets for name, offsets in self._saved.items()}
+        else:
+            _forget_truncations(ticket)
         self._replaced = _nothing_saved()
+
+    def _ticket(self, trees: list[str]) -> FilesTicket:
+        ticket = FilesTicket(self.disk, self._checkpoint_files(), trees)
+        ticket.truncated = [(log, log.truncated) for log in self._opened.values() if truncation.is_over(log)]
+        return ticket
 
     def _checkpoint_files(self) -> list[tuple[str, bytes]]:
         # A log that was not loaded or is quarantined knows nothing better than what was saved before.
@@ -332,15 +344,21 @@ class Logs:
             (run or _run_all)([ticket.run for _, ticket in tickets])
             for log, ticket in tickets:
                 log.finish_sync(ticket)
-            _run_all([FilesTicket(self.disk, self._checkpoint_files(), []).run])
-            for log in logs:
-                truncation.forget(log)
+            files = self._ticket([])
+            files.run()
+            _forget_truncations(files)
         broken = any(log.failure is not None and not log.quarantined for log in logs)
         for log in logs:
             log.close(clean=False)
         self._opened.clear()
         if clean and not broken:
             self.disk.write_atomic(CLEAN_SHUTDOWN, write_clean_shutdown(broker_epoch))
+
+
+def _forget_truncations(ticket: FilesTicket) -> None:
+    for log, truncated in ticket.truncated:
+        if log.truncated is truncated:
+            truncation.forget(log)
 
 
 def _run_all(jobs: list[Job]) -> None:

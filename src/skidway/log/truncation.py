@@ -2,22 +2,22 @@
 
 Files that speak about the log may be in other hands meanwhile: a checkpoint on a worker's thread, the offset files of
 the data directory. So the first durable step is always the file `truncated` in the log's own directory, which says
-what of all that is void (see `checkpoints.Truncated`). Then go the snapshots that vouch for the tail, then what the
-epochs' file says of it, then later segments, then the tail itself: wherever power is lost, what is left is the old log
-or a shorter part of its beginning. A log that begins anew is decided by that first step alone: `begin_anew` is done
-again by the next start until it comes to its end.
+what of all that is void (see `checkpoints.Truncated`). Then go the snapshots that vouch for the tail, what the epochs'
+file says of it, later segments and the indexes of the cut one, and last the tail itself: wherever power is lost, what
+is left is the old log or a shorter part of its beginning. A log that begins anew is decided by that first step alone:
+`begin_anew` is done again by the next start until it comes to its end.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skidway.errors import OffsetOutOfRange, StorageError
+from skidway.errors import StorageError
 from skidway.log.checkpoints import LEADER_EPOCHS, TRUNCATED, Truncated, write_epochs, write_truncated
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.segment import Segment, segment_name
-from skidway.log.swapping import SEGMENT_SUFFIXES
+from skidway.log.swapping import INDEX_SUFFIXES, SEGMENT_SUFFIXES
 from skidway.log.sync import snapshot_offset, snapshot_path
 from skidway.ports import Disk
 
@@ -44,18 +44,23 @@ def begin_anew(disk: Disk, directory: str, truncated: Truncated) -> Truncated:
 
 
 def forget(log: Log) -> None:
-    """Every file tells the truth about the log now, and nobody is at work on one."""
-    if log.truncated.count and log.failure is None and not log.is_checkpointing:
-        # What a void checkpoint left must not come back when the word against it is gone.
-        log.disk.sync_directory(log.directory)
-        log.disk.remove(f"{log.directory}/{TRUNCATED}")
+    """Every file tells the truth about the log now; what a void checkpoint left is gone durably."""
+    log.disk.remove(f"{log.directory}/{TRUNCATED}")
+    # The count stays: should the name come back after a crash, it must not void what was saved since.
+    log.truncated = Truncated(log.truncated.count)
+
+
+def is_over(log: Log) -> bool:
+    """Whether there is a truncation to forget, and no work under way that was begun before it."""
+    return log.truncated.is_marked and log.failure is None and not log.is_checkpointing
 
 
 def truncate(log: Log, offset: int, now_ms: int) -> None:
     if log.failure is not None:
         raise StorageError(log.failure)
     if offset < log.start_offset:
-        raise OffsetOutOfRange(f"{offset} is below the start {log.start_offset}")
+        restart(log, offset, now_ms)
+        return
     if offset >= log.end_offset:
         # This node may have led an epoch without writing anything: its leader does not know that epoch.
         if log.epochs.truncate_to(log.end_offset):
@@ -65,13 +70,17 @@ def truncate(log: Log, offset: int, now_ms: int) -> None:
     try:
         segment, position = log.locate(offset)
         end_offset = _end_before(segment, position)
-        if end_offset < log.start_offset:
-            # The log began within the batch that goes: nothing is left of it.
-            restart(log, log.start_offset, now_ms)
-            return
-        _stop_compaction(log, segment.base_offset)
-        _cut(log, segment, position, end_offset, now_ms)
     except OSError as error:
+        raise StorageError(f"{log.directory}: {error}") from error
+    if end_offset < log.start_offset:
+        # The log began within the batch that goes: nothing is left of it.
+        restart(log, log.start_offset, now_ms)
+        return
+    _stop_compaction(log, segment.base_offset)
+    _decide(log, Truncated(log.truncated.count + 1, min(log.truncated.offset, end_offset)))
+    try:
+        _cut(log, segment, position, end_offset, now_ms)
+    except (OSError, StorageError) as error:
         raise _failed(log, error) from error
 
 
@@ -81,12 +90,13 @@ def restart(log: Log, offset: int, now_ms: int) -> None:
     if any(item.begun is not None and item.segment.base_offset == offset for item in log.doomed):
         raise StorageError(f"{log.directory}: an old segment at offset {offset} is being removed; try again later")
     _stop_compaction(log, -1)
+    truncated = Truncated(log.truncated.count + 1, 0, offset)
+    _decide(log, truncated)
     try:
-        truncated = Truncated(log.truncated.count + 1, 0, offset)
-        mark(log.disk, log.directory, truncated)
         log.truncated = begin_anew(log.disk, log.directory, truncated)
         segment = Segment(log.disk, log.directory, offset, 0, now_ms)
         segment.create_file(log.settings.index_interval_bytes)
+        log.sync_names()
     except OSError as error:
         raise _failed(log, error) from error
     log.segments[:] = [segment]
@@ -99,10 +109,29 @@ def restart(log: Log, offset: int, now_ms: int) -> None:
     log.end_at(offset, 0)
 
 
-def _failed(log: Log, error: OSError) -> StorageError:
+def _failed(log: Log, error: Exception) -> StorageError:
     """Half done, and what is in memory is not what is on disk: only a start brings them together."""
-    log.fail(f"{log.directory} could not be truncated: {error}")
-    return StorageError(log.failure or "")
+    reason = f"{log.directory} could not be truncated: {error}"
+    log.fail(reason)
+    return StorageError(reason)
+
+
+def _decide(log: Log, truncated: Truncated) -> None:
+    """From here on there is no way back. A disk that has no room for the decision leaves the log as it was."""
+    try:
+        mark(log.disk, log.directory, truncated)
+    except OSError as error:
+        if _is_marked(log, truncated):
+            raise _failed(log, error) from error
+        raise StorageError(f"{log.directory} was not truncated, try again later: {error}") from error
+    log.truncated = truncated
+
+
+def _is_marked(log: Log, truncated: Truncated) -> bool:
+    try:
+        return log.disk.read(f"{log.directory}/{TRUNCATED}") == write_truncated(truncated)
+    except OSError:
+        return False
 
 
 def _end_before(segment: Segment, position: int) -> int:
@@ -126,8 +155,6 @@ def _stop_compaction(log: Log, base_offset: int) -> None:
 
 def _cut(log: Log, segment: Segment, position: int, end_offset: int, now_ms: int) -> None:
     disk, directory = log.disk, log.directory
-    truncated = Truncated(log.truncated.count + 1, min(log.truncated.offset, end_offset))
-    mark(disk, directory, truncated)
     for name in disk.list(directory):
         vouched = snapshot_offset(name)
         if vouched is not None and vouched > end_offset:
@@ -139,13 +166,14 @@ def _cut(log: Log, segment: Segment, position: int, end_offset: int, now_ms: int
         gone = log.segments.pop()
         for suffix in SEGMENT_SUFFIXES:
             disk.remove(gone.path(suffix))
+    for suffix in INDEX_SUFFIXES:
+        disk.remove(segment.path(suffix))
     disk.sync_directory(directory)
     segment.file.truncate(position)
     segment.file.sync()
     segment.cut(position, end_offset, log.settings.index_interval_bytes)
     segment.synced_size = position
     segment.first_timestamp = next(segment.batches(0, position))[4] if position else -1
-    log.truncated = truncated
     log.producers, recovery_point = _producers_at(log, end_offset, now_ms)
     log.end_at(end_offset, recovery_point)
 
@@ -157,13 +185,12 @@ def _producers_at(log: Log, end_offset: int, now_ms: int) -> tuple[Producers, in
     if not log.producers.entries:
         producers.entries = {}
         return producers, recovery_point
-    for segment in log.segments:
-        after = log.segments[log.segments.index(segment) + 1 :]
-        if after and after[0].base_offset <= offset:
+    for number, segment in enumerate(log.segments):
+        if number + 1 < len(log.segments) and log.segments[number + 1].base_offset <= offset:
             continue
         first = segment.find(offset)
         for _, fields in segment.headers(first[0] if first else segment.size, segment.size):
-            if fields[9] >= 0 and fields[0] + fields[6] >= offset:
+            if fields[9] >= 0:
                 producers.record(fields[9], fields[10], fields[11], fields[0], fields[6], fields[8], fields[5], now_ms)
     return producers, recovery_point
 

@@ -32,9 +32,12 @@ def on_fetch(quorum: Quorum, request: Fetch, now_ms: int) -> FetchAnswer:
         # A replica that stood in a later epoch and never was heard could not come back otherwise.
         quorum.step_down(request.epoch, now_ms)
     answer = fetch_answer(quorum, request)
-    if answer.error or answer.diverging is not None or answer.snapshot is not None:
+    if answer.error:
         return answer
     assert quorum.followers is not None
+    quorum.followers.on_heard(request.replica, now_ms)
+    if answer.diverging is not None or answer.snapshot is not None:
+        return answer
     quorum.followers.on_fetch(request.replica, request.offset, quorum.log.end_offset, now_ms)
     quorum.advance(now_ms)
     # What it asked for was looked up before: the watermark it moved belongs into the answer all the same.
@@ -70,6 +73,8 @@ def _needed_snapshot(log: QuorumLog, request: Fetch) -> EpochEnd | None:
 def on_fetch_answer(quorum: Quorum, request: Fetch, answer: FetchAnswer, now_ms: int) -> None:
     """The leader's answer to the fetch that was under way."""
     if answer.error:
+        # It was asked as the leader of this epoch, and says it is not (any more).
+        quorum.on_leader_failure(now_ms)
         quorum.try_later(now_ms)
         return
     log = quorum.log
@@ -108,6 +113,9 @@ def on_fetch_snapshot(quorum: Quorum, request: FetchSnapshot, now_ms: int) -> Sn
     error = _refusal(quorum, request.epoch)
     if error:
         return SnapshotAnswer(quorum.epoch, quorum.leader, error=error)
+    assert quorum.followers is not None
+    # Whoever fetches a snapshot is there: a long one must not look like a majority that is gone.
+    quorum.followers.on_heard(request.replica, now_ms)
     found = quorum.log.read_snapshot(request.snapshot, request.position)
     if found is None:
         return SnapshotAnswer(quorum.epoch, quorum.leader, error=ErrorCode.SNAPSHOT_NOT_FOUND)
