@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from skidway.errors import NotController, ProtocolError
 from skidway.metadata.controller import Controller, ControllerSettings
-from skidway.metadata.operations import Bootstrap, ControllerStarted, FenceSilentBrokers
+from skidway.metadata.operations import Bootstrap, ControllerStarted
 from skidway.metadata.records import FORMAT
 from skidway.metadata.snapshot import records_of
 from skidway.ports import FileSlice
@@ -97,7 +97,7 @@ class ControllerHost:
     def _arm(self) -> None:
         if self.active is None or self._node.failure is not None:
             return
-        deadline_ms = self.active.machine.deadline_ms
+        deadline_ms = max(self.active.machine.deadline_ms, self._node.clock.monotonic_ms())
         timer = self._timer
         if timer is not None and timer.armed:
             if timer.deadline_ms <= deadline_ms:
@@ -111,7 +111,9 @@ class ControllerHost:
             # This node stood still: what others said meanwhile is in its sockets and must be heard first.
             self._timer = self._node.timers.at(now_ms + STALL_MS, lambda: self._tick(due_ms, late=True))
         elif self.active is not None and self._node.failure is None:
-            self.submit(FenceSilentBrokers(), now_ms, _ignore)
+            for operation in self.active.machine.due(now_ms):
+                self.submit(operation, now_ms, _ignore)
+            self._arm()
 
 
 class _Tail:

@@ -49,6 +49,7 @@ from skidway.metadata.topic_configs import resolve
 from skidway.metadata.topic_names import CLUSTER_METADATA
 from skidway.ports import Clock, Disk, Random
 from skidway.quorum.log import MetadataLog, load_voter_history
+from skidway.quorum.snapshots import SnapshotTicket
 from skidway.quorum.state_file import StateFile
 from skidway.quorum.voters import Member, Voter, Voters
 from skidway.runtime.parking import BytesParking, OffsetParking
@@ -59,7 +60,7 @@ from skidway.wire.schema.allocate_producer_ids import AllocateProducerIdsRequest
 from skidway.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 Reply = TypeVar("Reply")
-Ticket = SyncTicket | FilesTicket | CleanTicket | SwapTicket
+Ticket = SyncTicket | FilesTicket | CleanTicket | SwapTicket | SnapshotTicket
 Key = Partition | QuorumHost | Upkeep | Compactions
 """Whose ticket it is."""
 REFUSALS_TOLD_EVERY_MS = 10_000
@@ -324,6 +325,9 @@ class Node:
             assert isinstance(ticket, CleanTicket | SwapTicket)
             key.on_done(ticket, error, now_ms)
             return
+        if isinstance(ticket, SnapshotTicket) and (error is None or error.errno in NO_ROOM):
+            self.quorum.finish_snapshot(ticket, error)
+            return
         if error is not None and error.errno not in NO_ROOM and not (isinstance(key, Partition) and key.removed):
             self.fail(f"a sync of {key} failed: {error}")
             return
@@ -369,6 +373,11 @@ class Node:
     def on_metadata(self, records: Sequence[Message]) -> None:
         """Metadata that is committed."""
         self.hosting.publish(records, self.clock.wall_ms())
+        self.registration.on_metadata()
+
+    def on_metadata_replaced(self, image: Image) -> None:
+        """A snapshot of committed metadata, in the place of all that came before."""
+        self.hosting.replace(image, self.clock.wall_ms())
         self.registration.on_metadata()
 
     def _settle_now(self, now_ms: int) -> None:

@@ -213,6 +213,9 @@ class Partition:
         end_offset = self.log.end_offset
         self.advance(self.leader.on_fetch(replica_id, broker_epoch, offset, end_offset, now_ms, start_offset))
 
+    def check_lag(self, now_ms: int) -> None:
+        self.advance(self.leader.check_lag(self.log.end_offset, now_ms))
+
     def on_altered(self, proposal: Proposal, leader_epoch: int, partition_epoch: int, in_sync: Sequence[int]) -> None:
         """The controller took a proposal of the leader."""
         self.advance(self.leader.on_altered(proposal, leader_epoch, partition_epoch, in_sync))

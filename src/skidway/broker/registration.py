@@ -39,7 +39,8 @@ class Registration:
         self._incarnation_id = node.random.randbytes(16)
         self._timer: Timer | None = None
         self._asking = False
-        self._told_ms = -TOLD_EVERY_MS
+        self._told_ms = node.clock.monotonic_ms()
+        """A cluster that comes up has no controller for a moment: nothing is told at first."""
         self._heard_ms = 0
         """When a controller last answered."""
         self.epoch = -1

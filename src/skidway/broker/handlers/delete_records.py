@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from skidway.broker.node import Node
 
 HIGH_WATERMARK = -1
+ANY_EPOCH = -1
 
 
 def handle(node: Node, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
@@ -39,6 +40,7 @@ def handle(node: Node, call: Call, request: DeleteRecordsRequest) -> DeleteRecor
 def _delete(node: Node, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     try:
         partition = node.partitions.find(topic, asked.partition_index)
+        partition.leader.check_epoch(ANY_EPOCH)
         log = partition.log
         if not log.settings.cleanup_delete:
             raise PolicyViolation()
