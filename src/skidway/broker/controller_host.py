@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from skidway.errors import NotController, ProtocolError
+from skidway.errors import NotController, ProtocolError, StorageError
 from skidway.metadata.controller import Controller, ControllerSettings
 from skidway.metadata.operations import Bootstrap, ControllerStarted
 from skidway.metadata.records import FORMAT
@@ -138,7 +138,13 @@ class _Tail:
         return self._quorum.published_offset
 
     def append(self, batch: memoryview | bytearray, header: BatchHeader, leader_epoch: int, now_ms: int) -> int:
-        return self._quorum.append(batch, header, now_ms)
+        try:
+            return self._quorum.append(batch, header, now_ms)
+        except StorageError:
+            if not self._quorum.alone:
+                # Whoever cannot write must not decide: another voter may have room.
+                self._quorum.resign(self._quorum.node.clock.monotonic_ms())
+            raise
 
     def read(self, offset: int, max_bytes: int, *, committed: bool = True, min_one: bool = True) -> FileSlice | None:
         return self._quorum.read(offset, max_bytes)

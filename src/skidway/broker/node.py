@@ -67,6 +67,9 @@ REFUSALS_TOLD_EVERY_MS = 10_000
 CONTROLLER_TIMEOUT_MS = 5_000
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 """What a disk says that is full, not broken."""
+ROOM_BYTES_MIN = 1 << 20
+ROOM_SHARE_MIN = 50
+"""A full disk counts as full until so many bytes, and this fraction of it, are free again."""
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_CONFIG = {"flush": "sync", "retention.ms": "-1", "segment.ms": str(2**62)}
 
@@ -114,6 +117,7 @@ class Node:
         self._refusal_told_ms = -REFUSALS_TOLD_EVERY_MS
         self.waiting_bytes = 0
         """Replies of all connections that an older request of theirs holds back."""
+        self._full = False
         self.stopping = False
         self.failure: str | None = None
         """Why nothing is written any more: a sync of the data directory failed."""
@@ -229,6 +233,14 @@ class Node:
         return self.registration.epoch
 
     @property
+    def is_full(self) -> bool:
+        """Whether the disk refused a batch for want of room, and has no more of it since."""
+        if self._full:
+            total, free = self.disk.usage()
+            self._full = free < max(ROOM_BYTES_MIN, total // ROOM_SHARE_MIN)
+        return self._full
+
+    @property
     def serving(self) -> bool:
         """Whether clients may come: metadata is known and partitions are open."""
         return self.hosting.started or not self.settings.is_broker
@@ -283,6 +295,9 @@ class Node:
 
     def on_refused(self, partition: Partition, error: StorageError, now_ms: int) -> None:
         """The disk took a batch not. Told now and then, as a producer asks again and again."""
+        if not self._full and isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_ROOM:
+            self._full = True
+            self.registration.tell()
         if now_ms >= self._refusal_told_ms + REFUSALS_TOLD_EVERY_MS:
             self._refusal_told_ms = now_ms
             self.on_trouble(f"{partition}: a batch was refused: {error}")
