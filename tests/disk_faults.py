@@ -32,6 +32,17 @@ def small_file_system(path: Path, megabytes: int) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 
+def fill(volume: Path) -> Path:
+    """Not a block is left."""
+    filler = volume / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    return filler
+
+
 @contextlib.contextmanager
 def failing_syncs(broker: Broker, first: int) -> Iterator[None]:
     """From the `first` one of each thread on, fdatasync of the running broker fails with EIO."""

@@ -65,36 +65,42 @@ class History:
         return max((later - earlier for earlier, later in pairwise(times)), default=0.0)
 
     def check(self, bootstrap: str) -> int:
-        """All of it is true; returns how many acknowledged messages were looked for."""
+        """All of it is true, also while writers go on; returns how many acknowledged messages were looked for."""
         with self.lock:
+            told = {place: dict(log) for place, log in self.acknowledged.items()}
+            seen = {place: dict(log) for place, log in self.seen.items()}
             places = {place for place, values in self.sent.items() if values}
         found = read_all(bootstrap, places)
         problems = list(self.wrong)
         for place in sorted(places):
-            problems += self._problems(place, found[place])
+            with self.lock:
+                sent = set(self.sent[place])
+            problems += _strange(place, found[place], sent)
+            problems += _missing(place, found[place], told.get(place, {}), seen.get(place, {}))
+            problems += _disorder(place, found[place])
         assert not problems, f"{len(problems)} wrong: " + "; ".join(problems[:10])
-        with self.lock:
-            return sum(len(told) for told in self.acknowledged.values())
+        return sum(len(log) for log in told.values())
 
-    def _problems(self, place: Place, found: Log) -> Iterable[str]:
-        with self.lock:
-            told, seen, sent = dict(self.acknowledged[place]), dict(self.seen[place]), set(self.sent[place])
-        at: dict[bytes, int] = {}
-        for offset, value in found.items():
-            if value in at:
-                yield f"{place}: {short(value)} is there twice, at {at[value]} and {offset}"
-            at[value] = offset
-            if value not in sent:
-                yield f"{place}: {short(value)} at {offset} was never sent"
-        for offset, value in told.items():
-            if value not in at:
-                yield f"{place}: {short(value)}, acknowledged at {offset}, is lost; there is {short(found.get(offset))}"
-            elif at[value] != offset:
-                yield f"{place}: {short(value)}, acknowledged at {offset}, is at {at[value]}"
-        for offset, value in seen.items():
-            if found.get(offset) != value:
-                yield f"{place}: {short(value)} was read at {offset}, where {short(found.get(offset))} is now"
-        yield from _disorder(place, found)
+
+def _strange(place: Place, found: Log, sent: set[bytes]) -> Iterable[str]:
+    at: dict[bytes, int] = {}
+    for offset, value in found.items():
+        if value in at:
+            yield f"{place}: {short(value)} is there twice, at {at[value]} and {offset}"
+        at[value] = offset
+        if value not in sent:
+            yield f"{place}: {short(value)} at {offset} was never sent"
+
+
+def _missing(place: Place, found: Log, told: Log, seen: Log) -> Iterable[str]:
+    there = set(found.values())
+    for offset, value in told.items():
+        if found.get(offset) != value:
+            what = "is elsewhere" if value in there else "is lost"
+            yield f"{place}: {short(value)}, acknowledged at {offset}, {what}; there is {short(found.get(offset))}"
+    for offset, value in seen.items():
+        if found.get(offset) != value:
+            yield f"{place}: {short(value)} was read at {offset}, where {short(found.get(offset))} is now"
 
 
 def _disorder(place: Place, found: Log) -> Iterable[str]:

@@ -1,28 +1,16 @@
-"""One node of three on a bad disk: full, or one whose syncs fail. The others go on, and nothing acknowledged is lost."""
+"""One node of three on a bad disk: full, or with failing syncs. The others go on, nothing acknowledged is lost."""
 
-import contextlib
 from pathlib import Path
 
 import pytest
-from disk_faults import failing_syncs, small_file_system
 from loaded import loaded
 from replica_files import await_in_sync
 
+from disk_faults import failing_syncs, fill, small_file_system
 from skidway.testing import Cluster
 
 VICTIM = 2
 MEGABYTES = 48
-
-
-def fill(volume: Path) -> Path:
-    """Not a block is left."""
-    filler = volume / "filler"
-    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-        for size in (1 << 20, 1 << 12):
-            with contextlib.suppress(OSError):
-                while True:
-                    file.write(bytes(size))
-    return filler
 
 
 def test_a_full_disk_on_one_node_stops_nobody_and_heals(tmp_path: Path, topic: str) -> None:
