@@ -86,8 +86,8 @@ def produced(connection: Connection) -> ErrorCode:
     return ErrorCode(answer.error_code)
 
 
-def reassign(cluster: Cluster, topic: str, replicas: Mapping[int, list[int]]) -> None:
-    """Returns when it is done."""
+def reassign(cluster: Cluster, topic: str, replicas: Mapping[int, list[int]], *, wait: bool = True) -> None:
+    """Returns when it is done, or with `wait=False` when it has begun."""
     partitions = [ReassignablePartition(index, list(wanted)) for index, wanted in replicas.items()]
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(topic, partitions)])
 
@@ -113,7 +113,7 @@ def reassign(cluster: Cluster, topic: str, replicas: Mapping[int, list[int]]) ->
     with Client(cluster.bootstrap) as client:
         client.refresh([])
         client.retrying(ask)
-    assert eventually(done, PATIENCE_S), f"the reassignment of {topic} to {replicas} does not end"
+    assert not wait or eventually(done, PATIENCE_S), f"the reassignment of {topic} to {replicas} does not end"
 
 
 def elect_preferred_leaders(cluster: Cluster) -> None:
