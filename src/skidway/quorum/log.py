@@ -80,10 +80,17 @@ class MetadataLog:
     def append_fetched(self, records: Buffer) -> list[tuple[int, Voters]]:
         view = memoryview(records)
         batches = list(self._checked(view))
-        found = [entry for header, batch in batches if header.is_control for entry in _voters_in(batch)]
+        found: list[tuple[int, Voters]] = []
         now_ms = self._clock.wall_ms()
-        for header, batch in batches:
-            self.log.append(bytearray(batch), header, header.partition_leader_epoch, now_ms)
+        for number, (header, batch) in enumerate(batches):
+            voters = list(_voters_in(batch)) if header.is_control else []
+            try:
+                self.log.append(bytearray(batch), header, header.partition_leader_epoch, now_ms)
+            except StorageError:
+                if number == 0:
+                    raise
+                break  # those before it are there, and whose voters they name must be known; the rest is asked again
+            found += voters
         return found
 
     def _checked(self, view: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:

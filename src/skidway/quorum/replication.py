@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from skidway.errors import CorruptMessage, ErrorCode
+from skidway.errors import CorruptMessage, ErrorCode, StorageError
 from skidway.quorum.messages import (
     EpochEnd,
     Fetch,
@@ -94,8 +94,8 @@ def on_fetch_answer(quorum: Quorum, request: Fetch, answer: FetchAnswer, now_ms:
         try:
             for offset, voters in quorum.log.append_fetched(answer.records):
                 quorum.history.add(offset, voters)
-        except CorruptMessage:
-            # Broken on its way or on the leader's disk: nothing of it was taken; ask again.
+        except (CorruptMessage, StorageError):
+            # Broken on its way or on the leader's disk, or the own disk took none of it: ask again.
             quorum.try_later(now_ms)
             return
     quorum.high_watermark = max(quorum.high_watermark, min(answer.high_watermark, quorum.log.end_offset))
