@@ -155,6 +155,8 @@ def _stop_compaction(log: Log, base_offset: int) -> None:
 
 def _cut(log: Log, segment: Segment, position: int, end_offset: int, now_ms: int) -> None:
     disk, directory = log.disk, log.directory
+    # First, as it may have to read the files that go.
+    segment.cut(position, end_offset, log.settings.index_interval_bytes)
     for name in disk.list(directory):
         vouched = snapshot_offset(name)
         if vouched is not None and vouched > end_offset:
@@ -171,7 +173,6 @@ def _cut(log: Log, segment: Segment, position: int, end_offset: int, now_ms: int
     disk.sync_directory(directory)
     segment.file.truncate(position)
     segment.file.sync()
-    segment.cut(position, end_offset, log.settings.index_interval_bytes)
     segment.synced_size = position
     segment.first_timestamp = next(segment.batches(0, position))[4] if position else -1
     log.producers, recovery_point = _producers_at(log, end_offset, now_ms)
