@@ -51,8 +51,9 @@ def forget(log: Log) -> None:
 
 
 def is_over(log: Log) -> bool:
-    """Whether there is a truncation to forget, and no work under way that was begun before it."""
-    return log.truncated.is_marked and log.failure is None and not log.is_checkpointing
+    """Whether there is a truncation to forget, no work under way that was begun before it, and nothing to save."""
+    busy = log.is_checkpointing or log.epochs_changed
+    return log.truncated.is_marked and log.failure is None and not busy
 
 
 def truncate(log: Log, offset: int, now_ms: int) -> None:
