@@ -297,6 +297,10 @@ class UnknownLeaderEpoch(ProtocolError):
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+class OffsetNotAvailable(ProtocolError):
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+
+
 class UnsupportedCompressionType(ProtocolError):
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
@@ -313,12 +317,24 @@ class InconsistentTopicId(ProtocolError):
     code = ErrorCode.INCONSISTENT_TOPIC_ID
 
 
+class InconsistentClusterId(ProtocolError):
+    code = ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
 class FetchSessionTopicIdError(ProtocolError):
     code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 class ThrottlingQuotaExceeded(ProtocolError):
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+class DuplicateVoter(ProtocolError):
+    code = ErrorCode.DUPLICATE_VOTER
+
+
+class VoterNotFound(ProtocolError):
+    code = ErrorCode.VOTER_NOT_FOUND
 
 
 class BrokerIdNotRegistered(ProtocolError):
@@ -421,3 +437,39 @@ class StaleMemberEpoch(ProtocolError):
 
 class InvalidRegularExpression(ProtocolError):
     code = ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+class StaleBrokerEpoch(ProtocolError):
+    code = ErrorCode.STALE_BROKER_EPOCH
+
+
+class DuplicateBrokerRegistration(ProtocolError):
+    code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+class InvalidRegistration(ProtocolError):
+    code = ErrorCode.INVALID_REGISTRATION
+
+
+class InvalidUpdateVersion(ProtocolError):
+    code = ErrorCode.INVALID_UPDATE_VERSION
+
+
+class IneligibleReplica(ProtocolError):
+    code = ErrorCode.INELIGIBLE_REPLICA
+
+
+class ElectionNotNeeded(ProtocolError):
+    code = ErrorCode.ELECTION_NOT_NEEDED
+
+
+class PreferredLeaderNotAvailable(ProtocolError):
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+class EligibleLeadersNotAvailable(ProtocolError):
+    code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+class NoReassignmentInProgress(ProtocolError):
+    code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS

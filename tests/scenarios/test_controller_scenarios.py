@@ -96,7 +96,7 @@ class Transcript:
                 options = dict(word.split("=") for word in words[1:])
                 return RegisterBroker(
                     int(words[0]),
-                    bytes(16),
+                    len(self.log).to_bytes(16, "big"),
                     [Endpoint("PLAINTEXT", "localhost", 9092)],
                     options.get("rack"),
                     fenced=options.get("fenced") == "yes",
@@ -143,6 +143,8 @@ class Transcript:
         shown = []
         for name in record.__slots__:
             value = getattr(record, name)
+            if name == "incarnation_id":
+                continue
             if name == "topic_id":
                 value = f"#{int.from_bytes(value[5:], 'big')}"
             if name == "end_points":

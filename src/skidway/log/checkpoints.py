@@ -3,6 +3,7 @@
 Every function here maps bytes to values and back; who writes them, when and how durably is the caller's affair.
 """
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -17,7 +18,6 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 PARTITION_METADATA = "partition.metadata"
 TRUNCATED = "truncated"
 
-CLEAN_SHUTDOWN_TEXT = b'{"version":0,"brokerEpoch":-1}'
 TopicPartition = tuple[str, int]
 
 
@@ -108,6 +108,19 @@ def read_epochs(data: bytes) -> list[tuple[int, int]]:
         return [(int(epoch), int(start)) for epoch, start in _read(data, 2)]
     except ValueError as error:
         raise CorruptCheckpoint(str(error)) from error
+
+
+def write_clean_shutdown(broker_epoch: int) -> bytes:
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def read_clean_shutdown(data: bytes) -> int:
+    """The broker epoch of the run that ended cleanly; -1 when it does not say."""
+    try:
+        epoch = json.loads(data)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1
 
 
 def write_truncated(truncated: Truncated) -> bytes:

@@ -30,6 +30,8 @@ _stamp = _STAMP.pack_into
 
 # Closed segments of one log that keep their descriptor and indexes after a read.
 _LOADED_MAX = 4
+# Where followers went on reading lately.
+_TAILS_MAX = 8
 
 
 class Log:
@@ -44,6 +46,7 @@ class Log:
         "_parent_synced",
         "_settings",
         "_tail",
+        "_tails",
         "_watermark_position",
         "_watermark_segment",
         "active",
@@ -102,6 +105,8 @@ class Log:
         self.ends: deque[tuple[int, int, Segment]] = deque()
         # Where the batch begins that follows the last read up to the watermark or the end.
         self._tail: tuple[int, Segment, int] = (-1, self.active, 0)
+        # The same for reads up to the end: followers are not all at the same place.
+        self._tails: dict[int, tuple[int, Segment, int]] = {}
         self.unsynced: list[Segment] = []
         self._loaded: list[Segment] = []
         # Names made in the directory, counted: made, part of a begun ticket, durable.
@@ -289,7 +294,7 @@ class Log:
             bound, last, last_position = self.end_offset, self.active, self.active.size
         if offset >= bound:
             return None
-        tail = self._tail
+        tail = self._tail if committed else self._tails.get(offset, self._tail)
         # At the end of a segment that is not the last one, a roll has put the offset into the next.
         known = tail[0] == offset and (tail[1] is last or tail[2] < tail[1].size)
         try:
@@ -298,13 +303,21 @@ class Log:
             if limit - position <= max_bytes:
                 end = limit
                 if segment is last:
-                    self._tail = (bound, segment, end)
+                    self._keep_tail((bound, segment, end), committed)
             else:
                 end = segment.boundary(position, position + max_bytes, at_least_one=min_one)
             # A batch that reaches past the watermark is not there yet.
             return FileSlice(segment.file, position, end - position) if position < end <= limit else None
         except OSError as error:
             raise StorageError(f"{self.directory}: {error}") from error
+
+    def _keep_tail(self, tail: tuple[int, Segment, int], committed: bool) -> None:
+        if committed:
+            self._tail = tail
+            return
+        self._tails[tail[0]] = tail
+        if len(self._tails) > _TAILS_MAX:
+            del self._tails[next(iter(self._tails))]
 
     def locate(self, offset: int) -> tuple[Segment, int]:
         """The segment and position of the batch that holds `offset`, or of the first one after it."""
@@ -515,6 +528,7 @@ class Log:
         self.unsynced = [s for s in self.unsynced if s in self.segments and s.synced_size < s.size]
         self._loaded = [segment for segment in self._loaded if segment in self.segments[:-1]]
         self._tail = (-1, self.active, 0)
+        self._tails.clear()
         self.ends.clear()
         rolling.schedule(self.active, self._settings)
         self.begin_at(min(self.high_watermark, end_offset))
@@ -524,6 +538,7 @@ class Log:
         for known in (self.unsynced, self._loaded):
             if segment in known:
                 known.remove(segment)
+        self._tails.clear()
         if self._tail[1] is segment:
             self._tail = (-1, self.active, 0)
         if self._watermark_segment is segment:

@@ -15,7 +15,6 @@ from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log import truncation
 from skidway.log.checkpoints import (
     CLEAN_SHUTDOWN,
-    CLEAN_SHUTDOWN_TEXT,
     CLEANED_OFFSETS,
     HIGH_WATERMARKS,
     PARTITION_METADATA,
@@ -24,7 +23,9 @@ from skidway.log.checkpoints import (
     CorruptCheckpoint,
     TopicPartition,
     Truncated,
+    read_clean_shutdown,
     read_offsets,
+    write_clean_shutdown,
     write_offsets,
 )
 from skidway.log.log import Log
@@ -103,6 +104,7 @@ class Logs:
         "_saved",
         "_saving",
         "clean",
+        "clean_epoch",
         "disk",
         "found",
         "limits",
@@ -112,6 +114,8 @@ class Logs:
         self.disk = disk
         self.limits = limits
         self.clean = False
+        self.clean_epoch = -1
+        """The broker epoch of a run that ended cleanly."""
         self.found: dict[TopicPartition, bytes | None] = {}
         """Partitions on disk that are not loaded yet, and the topic ids in them."""
         self._saved = _nothing_saved()
@@ -128,6 +132,7 @@ class Logs:
         names = disk.list("")
         logs.clean = CLEAN_SHUTDOWN in names
         if logs.clean:
+            logs.clean_epoch = read_clean_shutdown(disk.read(CLEAN_SHUTDOWN))
             disk.remove(CLEAN_SHUTDOWN)
         # Without the mark a crash may follow; after a crash names may be in memory only.
         disk.sync_directory("")
@@ -328,7 +333,7 @@ class Logs:
         self._saved = saved
         return [(name, write_offsets(offsets)) for name, offsets in saved.items()]
 
-    def close(self, *, clean: bool, run: Callable[[list[Job]], None] | None = None) -> None:
+    def close(self, *, clean: bool, run: Callable[[list[Job]], None] | None = None, broker_epoch: int = -1) -> None:
         """Close every log. With `clean`, all is saved first; `run` may do the jobs it gets in parallel.
 
         OSError when something could not be saved; then the directory does not count as cleanly closed.
@@ -347,7 +352,7 @@ class Logs:
             log.close(clean=False)
         self._opened.clear()
         if clean and not broken:
-            self.disk.write_atomic(CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_TEXT)
+            self.disk.write_atomic(CLEAN_SHUTDOWN, write_clean_shutdown(broker_epoch))
 
 
 def _forget_truncations(ticket: FilesTicket) -> None:

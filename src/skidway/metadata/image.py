@@ -5,8 +5,9 @@ and depends on nothing else: two images fed the same records are equal. Lists ar
 that a record and an image never share one that changes.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 
 from skidway.metadata.config_keys import Defaults, ResourceType
 from skidway.wire.message import Message
@@ -80,11 +81,25 @@ class Image:
     alike: dict[str, str] = field(default_factory=dict)
     """Topic names with dots made underscores, to the name: metrics cannot tell `a.b` from `a_b`."""
 
+    def become(self, other: "Image") -> None:
+        """Hold what the other holds, which is of no more use then: for everybody who keeps this one."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(other, each.name))
+
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         return self.configs.get((resource_type, name), {})
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         return self.configs.get((ResourceType.TOPIC, name), {})
+
+    def configs_after(self, changes: Iterable[Message]) -> Mapping[tuple[int, str], Mapping[str, str]]:
+        """What the settings will be."""
+        changed: dict[tuple[int, str], dict[str, str]] = {}
+        for record in changes:
+            if isinstance(record, records.ConfigRecord):
+                resource = (record.resource_type, record.resource_name)
+                changed[resource] = _with(changed.get(resource, self.configs.get(resource, {})), record)
+        return ChainMap(changed, self.configs)
 
     def defaults_for(self, node_id: int, static: Mapping[str, str]) -> Defaults:
         """What topics without an override follow on that broker."""
@@ -121,7 +136,7 @@ class Image:
             case records.RegisterBrokerRecord():
                 self._register_broker(record)
             case records.UnregisterBrokerRecord():
-                self.brokers.pop(record.broker_id, None)
+                self._unregister_broker(record)
             case records.FenceBrokerRecord():
                 self.brokers[record.id].fenced = True
             case records.UnfenceBrokerRecord():
@@ -207,9 +222,7 @@ class Image:
 
     def _set_config(self, record: records.ConfigRecord) -> None:
         resource = (record.resource_type, record.resource_name)
-        settings = {name: value for name, value in self.configs.get(resource, {}).items() if name != record.name}
-        if record.value is not None:
-            settings[record.name] = record.value
+        settings = _with(self.configs.get(resource, {}), record)
         if settings:
             self.configs[resource] = settings
         else:
@@ -240,6 +253,10 @@ class Image:
         )
         self.next_broker_epoch = max(self.next_broker_epoch, record.broker_epoch + 1)
 
+    def _unregister_broker(self, record: records.UnregisterBrokerRecord) -> None:
+        self.brokers.pop(record.broker_id, None)
+        self.next_broker_epoch = max(self.next_broker_epoch, record.broker_epoch + 1)
+
     def _change_broker(self, record: records.BrokerRegistrationChangeRecord) -> None:
         broker = self.brokers[record.broker_id]
         if record.fenced:
@@ -248,3 +265,10 @@ class Image:
             broker.in_controlled_shutdown = record.in_controlled_shutdown > 0
         if record.log_dirs:
             broker.log_dirs = [bytes(directory) for directory in record.log_dirs]
+
+
+def _with(settings: Mapping[str, str], record: records.ConfigRecord) -> dict[str, str]:
+    changed = {name: value for name, value in settings.items() if name != record.name}
+    if record.value is not None:
+        changed[record.name] = record.value
+    return changed

@@ -43,7 +43,7 @@ class BrokerRegistered:
 
 @dataclass(slots=True)
 class RegisterBroker(Operation[BrokerRegistered]):
-    """A broker begins a run; each gets a new broker epoch."""
+    """A broker begins a run; each gets a new broker epoch. Asked again by the same incarnation it keeps its epoch."""
 
     broker_id: int
     incarnation_id: bytes
@@ -52,9 +52,48 @@ class RegisterBroker(Operation[BrokerRegistered]):
     log_dirs: list[bytes] = field(default_factory=list)
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     fenced: bool = False
+    """Whether it has to heartbeat before it may lead. A quorum of one asks not to: then nobody watches it either."""
     new_leader_epochs: bool = False
     """Begin a new leader epoch in every partition it leads: after an unclean stop its logs may have lost a tail, and
     whoever read that tail must be able to tell."""
+    previous_broker_epoch: int = -1
+    """What its clean stop left on its disk. Any other than the registered one says that it stopped uncleanly."""
+    log_end_offset: int = -1
+    """Where the records of this decision will begin: the epoch of a new run."""
+
+
+@dataclass(slots=True)
+class ControllerStarted(Operation[None]):
+    """A controller begins its term: whoever is registered counts as heard of just now."""
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool
+
+
+@dataclass(slots=True)
+class BrokerHeartbeat(Operation[Heartbeat]):
+    broker_id: int
+    broker_epoch: int
+    metadata_offset: int
+    """The last offset of the metadata that it follows."""
+    want_fence: bool = False
+    want_shut_down: bool = False
+    log_end_offset: int = 0
+    """Where the records of this decision will begin: what others must know before a broker may stop."""
+
+
+@dataclass(slots=True)
+class FenceSilentBrokers(Operation[None]):
+    """Those not heard of for a session timeout; and what earlier decisions of this kind left to do."""
+
+
+@dataclass(slots=True)
+class UnregisterBroker(Operation[None]):
+    broker_id: int
 
 
 @dataclass(slots=True)
@@ -69,6 +108,93 @@ class AllocateProducerIds(Operation[ProducerIdBlock]):
 
     broker_id: int
     broker_epoch: int = -1
+
+
+# --- replicas and leaders ---
+
+
+@dataclass(slots=True)
+class PartitionAlteration:
+    index: int
+    leader_epoch: int
+    partition_epoch: int
+    new_isr: list[tuple[int, int]]
+    """(broker, broker epoch); -1 for an epoch that is not known."""
+    recovery_state: int = 0
+
+
+@dataclass(slots=True)
+class PartitionAltered:
+    index: int
+    error: ErrorCode = ErrorCode.NONE
+    leader: int = -1
+    leader_epoch: int = -1
+    isr: list[int] = field(default_factory=list)
+    recovery_state: int = 0
+    partition_epoch: int = -1
+
+
+@dataclass(slots=True)
+class AlterPartition(Operation[list[tuple[bytes, list[PartitionAltered]]]]):
+    """A leader says who is in sync with it; answers by topic id, in the order of the request."""
+
+    broker_id: int
+    broker_epoch: int
+    topics: list[tuple[bytes, list[PartitionAlteration]]]
+
+
+class ElectionType(IntEnum):
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(slots=True)
+class LeaderElected:
+    index: int
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(slots=True)
+class ElectLeaders(Operation[list[tuple[str, list[LeaderElected]]]]):
+    """Asked for all topics (None), partitions that need no election are left out of the answer."""
+
+    election_type: int
+    topics: list[tuple[str, list[int]]] | None = None
+
+
+@dataclass(slots=True)
+class BalanceLeaders(Operation[None]):
+    """Back to the preferred leaders where they are in sync; a bounded number at a time."""
+
+
+@dataclass(slots=True)
+class PartitionReassigned:
+    index: int
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(slots=True)
+class AlterReassignments(Operation[list[tuple[str, list[PartitionReassigned]]]]):
+    topics: list[tuple[str, list[tuple[int, list[int] | None]]]]
+    """(name, [(partition, wanted replicas, or None to cancel)])"""
+    allow_replication_factor_change: bool = True
+
+
+@dataclass(slots=True)
+class Reassignment:
+    index: int
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+
+@dataclass(slots=True)
+class ListReassignments(Operation[list[tuple[str, list[Reassignment]]]]):
+    """Those under way: all (None), or of the partitions named."""
+
+    topics: list[tuple[str, list[int]]] | None = None
 
 
 # --- topics ---

@@ -90,6 +90,7 @@ class TopicConfig:
     segment_index_bytes: int
     segment_jitter_ms: int
     segment_ms: int
+    unclean_leader_election_enable: bool
 
 
 def _gzip_level(value: Value) -> str | None:
@@ -171,6 +172,8 @@ _OBEYED = (
          (BrokerName("log.roll.jitter.ms"), BrokerName("log.roll.jitter.hours", HOUR_MS))),
     _key("segment.ms", _L, 7 * DAY_MS, "The age at which a new segment file is begun.", at_least(1),
          (BrokerName("log.roll.ms"), BrokerName("log.roll.hours", HOUR_MS))),
+    _key("unclean.leader.election.enable", _B, "false", "Whether a replica that lost data may lead when no other can.",
+         None, _same("unclean.leader.election.enable")),
 )  # fmt: skip
 
 _REFUSED = (
@@ -181,8 +184,6 @@ _REFUSED = (
          "the setting `flush` decides when data is synced"),
     _key("preallocate", _B, "false", "Whether segment files are created at their full size.", None,
          _log("preallocate"), "segment files are not preallocated"),
-    _key("unclean.leader.election.enable", _B, "false", "Whether a replica that lost data may lead.", None,
-         _same("unclean.leader.election.enable"), "a replica that lost data never leads"),
     _key("remote.storage.enable", _B, "false", "Whether old segments move to remote storage.", None, (), NO_TIERS),
     _key("remote.log.copy.disable", _B, "false", "Whether remote storage takes no more segments.", None, (), NO_TIERS),
     _key("remote.log.delete.on.disable", _B, "false", "Whether remote data goes when remote storage is turned off.",
@@ -220,6 +221,11 @@ def validate(overrides: Mapping[str, str]) -> None:
 def resolve(overrides: Mapping[str, str], defaults: Defaults = NO_DEFAULTS) -> TopicConfig:
     """What a topic with these overrides does. Overrides and defaults were validated when they were set."""
     return TopicConfig(**{name: _value_of(key, overrides, defaults) for name, key in _TYPED})  # type: ignore[arg-type]
+
+
+def value_of(name: str, overrides: Mapping[str, str], defaults: Defaults = NO_DEFAULTS) -> Value:
+    """One setting of a topic."""
+    return _value_of(TOPIC_KEYS[name], overrides, defaults)
 
 
 def _value_of(key: TopicKey, overrides: Mapping[str, str], defaults: Defaults) -> Value:

@@ -39,7 +39,7 @@ from skidway.metadata.operations import (
     sentence,
 )
 from skidway.metadata.placement import Site, place
-from skidway.metadata.topic_names import alike, validate_new_topic_name
+from skidway.metadata.topic_names import alike, is_internal, validate_new_topic_name
 from skidway.ports import Random
 from skidway.runtime.replicated import Decision
 from skidway.wire.message import ZERO_UUID, Message
@@ -47,6 +47,8 @@ from skidway.wire.schema.metadata_records import ConfigRecord, PartitionRecord, 
 
 RESERVED_IDS = frozenset({ZERO_UUID, (1).to_bytes(16, "big")})
 """The zero id means "none", the next one is the metadata topic's."""
+INTERNAL_REPLICAS = 3
+"""Of the broker's own topics, where there are so many brokers."""
 
 
 @dataclass(slots=True)
@@ -56,6 +58,14 @@ class TopicDefaults:
     partitions: int
     replication_factor: int
     configs: Defaults
+    brokers_expected: int = 1
+    """In the cluster when all are there."""
+
+    def replicas_of(self, name: str, registered: int) -> int:
+        """The broker's own topics are as safe as the cluster can make them; they are not made before it is whole."""
+        if is_internal(name):
+            return max(self.replication_factor, min(INTERNAL_REPLICAS, max(self.brokers_expected, registered)))
+        return self.replication_factor
 
 
 @dataclass(slots=True)
@@ -212,7 +222,9 @@ def _placed(draft: Draft, topic: NewTopic, defaults: TopicDefaults) -> list[list
     if topic.partitions < -1 or topic.partitions == 0:
         raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
     partitions = defaults.partitions if topic.partitions == -1 else topic.partitions
-    replicas = defaults.replication_factor if topic.replication_factor == -1 else topic.replication_factor
+    replicas = topic.replication_factor
+    if replicas == -1:
+        replicas = defaults.replicas_of(topic.name, len(draft.image.brokers))
     _refuse_wide_topic(partitions, draft.limits)
     draft.refuse_hopeless(partitions, replicas)
     return _place(draft, partitions, replicas)
@@ -344,7 +356,8 @@ def _add_partitions(draft: Draft, wanted: MorePartitions) -> None:
         )
     _refuse_wide_topic(wanted.count, draft.limits)
     additional = wanted.count - present
-    replication_factor = len(topic.partitions[0].replicas)
+    first = topic.partitions[0]
+    replication_factor = len(first.replicas) - len(first.removing_replicas)
     if wanted.assignments is None:
         placements = _place(draft, additional, replication_factor)
     else:

@@ -16,7 +16,7 @@ from skidway.limits import Limits
 from skidway.metadata import topic_configs
 from skidway.metadata.config_keys import ResourceType
 from skidway.metadata.controller import Controller
-from skidway.metadata.image import Endpoint, Image
+from skidway.metadata.image import NO_LEADER, Endpoint, Image
 from skidway.metadata.operations import (
     AllocateProducerIds,
     AlterConfigs,
@@ -97,7 +97,7 @@ def some_operation(rng: random.Random, image: Image) -> Operation[Any]:
                 rng.randbytes(16),
                 [Endpoint("PLAINTEXT", "localhost", 9092 + broker)],
                 rack=rng.choice([None, "r1", "r2"]),
-                log_dirs=[rng.randbytes(16) for _ in range(rng.randrange(3))],
+                log_dirs=[bytes([1 + broker, number]) * 8 for number in range(broker)],
                 features={"metadata.version": (1, 25)},
                 fenced=rng.random() < 0.3,
                 new_leader_epochs=rng.random() < 0.5,
@@ -147,7 +147,7 @@ def check_sums(image: Image) -> None:
         assert len({len(partition.replicas) for partition in topic.partitions}) == 1
         for index, partition in enumerate(topic.partitions):
             assert partition.index == index
-            assert partition.leader in partition.isr
+            assert partition.leader in (partition.isr or [NO_LEADER])
             assert set(partition.isr) <= set(partition.replicas)
             assert len(partition.directories) == len(partition.replicas)
     for (kind, name), settings in image.configs.items():

@@ -43,6 +43,7 @@ def test_a_topic_without_settings_does_what_kafka_4_does() -> None:
         segment_index_bytes=10 << 20,
         segment_jitter_ms=0,
         segment_ms=7 * DAY_MS,
+        unclean_leader_election_enable=False,
     )
 
 
@@ -104,7 +105,7 @@ def test_accepted(name: str, value: str) -> None:
         ("flush.messages", "1", "the setting `flush`"),
         ("preallocate", "true", "not preallocated"),
         ("preallocate", "yes", "true or false"),
-        ("unclean.leader.election.enable", "true", "never leads"),
+        ("unclean.leader.election.enable", "yes", "true or false"),
         ("remote.storage.enable", "true", "tiered storage"),
         ("local.retention.ms", "5", "tiered storage"),
         ("leader.replication.throttled.replicas", "*", "throttles"),
