@@ -297,6 +297,10 @@ class UnknownLeaderEpoch(ProtocolError):
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+class OffsetNotAvailable(ProtocolError):
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+
+
 class UnsupportedCompressionType(ProtocolError):
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
@@ -313,12 +317,24 @@ class InconsistentTopicId(ProtocolError):
     code = ErrorCode.INCONSISTENT_TOPIC_ID
 
 
+class InconsistentClusterId(ProtocolError):
+    code = ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
 class FetchSessionTopicIdError(ProtocolError):
     code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 class ThrottlingQuotaExceeded(ProtocolError):
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+class DuplicateVoter(ProtocolError):
+    code = ErrorCode.DUPLICATE_VOTER
+
+
+class VoterNotFound(ProtocolError):
+    code = ErrorCode.VOTER_NOT_FOUND
 
 
 class BrokerIdNotRegistered(ProtocolError):

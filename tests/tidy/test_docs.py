@@ -8,13 +8,14 @@ from pathlib import Path
 import msgspec.structs
 import pytest
 
-from skidway.broker.router import HANDLERS, Routes
+from skidway.broker.router import HANDLERS, INTERNAL, Routes
 from skidway.cli.main import COMMANDS
 from skidway.groups.settings import GroupSettings
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.metadata.group_configs import GROUP_KEYS
 from skidway.metadata.topic_configs import TOPIC_KEYS
-from skidway.server.config import GROUP_NAMES, TABLES, Settings
+from skidway.quorum.settings import QuorumSettings
+from skidway.server.config import GROUP_NAMES, QUORUM_NAMES, TABLES, Settings
 from skidway.server.flags import build_parser
 from skidway.wire.registry import APIS
 
@@ -53,7 +54,7 @@ def test_the_served_apis_are_those_of_the_router() -> None:
 def test_every_api_that_is_not_served_is_listed() -> None:
     section = (REFERENCE / "protocol.md").read_text().split("\n## Not served\n", 1)[1].split("\n## ", 1)[0]
     told = {(int(key), name) for name, key in re.findall(r"(\w+) \((\d+)\)", section)}
-    assert told == {(key, name) for key, name in APIS.items() if key not in HANDLERS}
+    assert told == {(key, name) for key, name in APIS.items() if key not in HANDLERS and key not in INTERNAL}
 
 
 def test_topic_configs_are_told_with_their_defaults() -> None:
@@ -89,6 +90,11 @@ def test_settings_are_told_with_their_defaults() -> None:
         else:
             expected[field.name] = str(default).lower() if isinstance(default, bool) else str(default)
     assert told == expected
+
+
+def test_quorum_settings_are_told_with_their_defaults() -> None:
+    told = {name: int(default.replace(",", "")) for name, default, _ in table("configuration.md", "The quorum")}
+    assert told == {name: getattr(QuorumSettings(), name) for name in QUORUM_NAMES}
 
 
 def test_group_settings_are_told_with_their_defaults() -> None:

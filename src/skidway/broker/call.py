@@ -24,7 +24,18 @@ NO_TAGS = b"\0"
 class Route:
     """Everything that is the same for all requests of one API and version."""
 
-    __slots__ = ("decode", "encode", "handle", "has_slices", "key", "name", "tagged_header", "version")
+    __slots__ = (
+        "decode",
+        "early",
+        "encode",
+        "forwarded",
+        "handle",
+        "has_slices",
+        "key",
+        "name",
+        "tagged_header",
+        "version",
+    )
 
     def __init__(
         self,
@@ -37,6 +48,8 @@ class Route:
         *,
         tagged_header: bool,
         has_slices: bool,
+        forwarded: bool = False,
+        early: bool = False,
     ) -> None:
         self.key = key
         self.name = name
@@ -46,6 +59,10 @@ class Route:
         self.encode = encode
         self.tagged_header = tagged_header
         self.has_slices = has_slices
+        self.forwarded = forwarded
+        """Answered by the active controller, whichever node is asked."""
+        self.early = early
+        """Served before this node knows enough of the cluster for clients."""
 
     def reply(self, correlation_id: int, response: Any) -> list[Part]:
         """The whole frame: length, header, body."""
@@ -107,6 +124,13 @@ class Call:
             self.fail(bug)
             return
         self.connection.on_reply(self)
+
+    def reply_with(self, reply: Buffer) -> None:
+        """The reply was made elsewhere: everything after its length, for this very call."""
+        assert self.parts is None, "a call is answered once"
+        if not self.connection.gone:
+            self.parts = [len(reply).to_bytes(4, "big") + bytes(reply)]
+            self.connection.on_reply(self)
 
     def fail(self, bug: Exception) -> None:
         """Answering it went wrong. Whoever called us has others to serve: the shell is told by way of `bug`."""

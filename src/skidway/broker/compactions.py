@@ -50,7 +50,9 @@ class Compactions:
         partition, compaction = self.running
         next_ticket: SwapTicket | None = None
         if isinstance(ticket, CleanTicket):
-            if error is not None or ticket.result is None:
+            if compaction.abandoned and ticket.result is None:
+                compaction.end()  # its segments were cut under it
+            elif error is not None or ticket.result is None:
                 self._on_failed(partition, ticket.damage, error, now_ms)
                 compaction.end()
             elif self.stopping or partition.removed:

@@ -135,6 +135,8 @@ class Connection:
         try:
             key, version, correlation_id, client_id, position = read_request_header(frame)
             route = self.node.routes[key, version]
+            if not self.node.serving and not route.early:
+                raise Hangup("this node is not ready for clients yet")
             request, _ = route.decode(frame, position)
         except KeyError:
             raise Hangup(f"API {key} version {version} is not served") from None

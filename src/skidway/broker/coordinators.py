@@ -1,7 +1,8 @@
-"""The group coordinators of this node: one for each partition of `__consumer_offsets`.
+"""The group coordinators of this node: one for each partition of `__consumer_offsets` that it leads.
 
-The topic is made when a group is first asked for. A coordinator is loaded from its partition's log before it answers,
-at the start of the node where there is something to load, otherwise on first use.
+The topic is made when a group is first asked for. A coordinator is loaded from its partition's log before it answers:
+when the node takes the lead and there is something to load, otherwise on first use. It goes when the lead is lost;
+whoever still waits for it is told to look for the new one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from skidway.broker.partition import Journal, Partition
-from skidway.errors import CoordinatorNotAvailable, NotCoordinator, ProtocolError, StorageError
+from skidway.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    NotCoordinator,
+    NotLeaderOrFollower,
+    ProtocolError,
+    StorageError,
+)
 from skidway.groups.consumer import Consumer
 from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.operations import MetadataChanged, Tick
@@ -22,11 +30,11 @@ from skidway.groups.records import FORMAT, GroupRecord
 from skidway.groups.settings import GroupSettings
 from skidway.metadata import group_configs
 from skidway.metadata.config_keys import ResourceType
-from skidway.metadata.image import Image
-from skidway.metadata.operations import CreateTopics, NewTopic, TopicCreated
+from skidway.metadata.image import Broker, Image, Topic
 from skidway.runtime.log_store import LogStore
 from skidway.runtime.replicated import Operation, Replicated
 from skidway.runtime.timers import Timer
+from skidway.wire.schema.create_topics import CreatableTopic, CreatableTopicConfig
 
 if TYPE_CHECKING:
     from skidway.broker.node import Node
@@ -91,6 +99,9 @@ class Coordinators:
         self._loaded: dict[Partition, Coordinator] = {}
         self._unloadable: dict[Partition, str] = {}
         """Why, until a restart: clients ask again and again, and damage does not go away."""
+        self._unloaded: dict[Partition, None] = {}
+        """Those with something to load that have not been asked for anything yet."""
+        self._started = False
 
     @property
     def groups(self) -> int:
@@ -103,14 +114,31 @@ class Coordinators:
         return sum([machine.group_bytes + machine.offsets.bytes for machine in machines])
 
     def start(self) -> None:
-        """Load whatever has something to load: sessions and offsets run out whether somebody asks or not.
-
-        What cannot be loaded is told, and keeps no one else from being served.
-        """
+        """Load whatever has something to load: sessions and offsets run out whether somebody asks or not."""
+        self._started = True
         for partition in self._node.partitions.of_topic(OFFSETS_TOPIC):
-            if partition.log.end_offset > partition.log.start_offset and not partition.log.quarantined:
-                with suppress(CoordinatorNotAvailable):
-                    self._load(partition)
+            self.on_role_changed(partition)
+
+    def on_role_changed(self, partition: Partition) -> None:
+        """Load it before long, or let it go. Where a node fails many are loaded elsewhere, one after the other."""
+        if partition.topic != OFFSETS_TOPIC or not self._started:
+            return
+        if not partition.leads:
+            self.on_removed(partition)
+        elif self._has_something(partition) and partition not in self._loaded and partition not in self._unloadable:
+            self._unloaded[partition] = None
+            self._node.hosting.later(lambda: self._load_if_wanted(partition))
+
+    def _load_if_wanted(self, partition: Partition) -> None:
+        """What cannot be loaded is told, and keeps no one else from being served."""
+        if partition in self._unloaded:
+            with suppress(CoordinatorNotAvailable):
+                self._load(partition)
+
+    @staticmethod
+    def _has_something(partition: Partition) -> bool:
+        log = partition.log
+        return log.end_offset > log.start_offset and not log.quarantined
 
     def prepare(self, now_ms: int, respond: Callable[[ProtocolError | None], None]) -> None:
         """Answer when there is a topic to keep groups in."""
@@ -118,11 +146,21 @@ class Coordinators:
             respond(None)
             return
 
-        def answer(reply: list[TopicCreated] | ProtocolError) -> None:
-            respond(reply if isinstance(reply, ProtocolError) else None)
+        def answer(failed: dict[str, ErrorCode]) -> None:
+            respond(CoordinatorNotAvailable("the topic for groups cannot be created") if failed else None)
 
-        topic = NewTopic(OFFSETS_TOPIC, self._settings.offsets_partitions, -1, [], OFFSETS_CONFIGS)
-        self._node.submit(CreateTopics([topic]), now_ms, answer)
+        configs = [CreatableTopicConfig(name, value) for name, value in OFFSETS_CONFIGS]
+        topic = CreatableTopic(OFFSETS_TOPIC, self._settings.offsets_partitions, -1, [], configs)
+        self._node.create_missing_topics([topic], now_ms, answer)
+
+    def find(self, group_id: str) -> Broker:
+        """Who coordinates a group, as far as this node knows."""
+        topic = self._topic()
+        leader = topic.partitions[partition_of(group_id, len(topic.partitions))].leader
+        broker = self._node.image.brokers.get(leader)
+        if broker is None or broker.fenced:
+            raise CoordinatorNotAvailable("nobody leads the partition of this group now: ask again")
+        return broker
 
     def submit(
         self, group_id: str, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
@@ -147,6 +185,8 @@ class Coordinators:
         respond: Callable[[list[Reply | ProtocolError]], None],
     ) -> None:
         """Ask all coordinators that have any groups; answers when all have."""
+        for partition in list(self._unloaded):
+            self._load_if_wanted(partition)
         coordinators = list(self._loaded.values())
         replies: list[Reply | ProtocolError] = []
 
@@ -168,9 +208,10 @@ class Coordinators:
 
     def on_removed(self, partition: Partition) -> None:
         self._unloadable.pop(partition, None)
+        self._unloaded.pop(partition, None)
         coordinator = self._loaded.pop(partition, None)
         if coordinator is not None:
-            coordinator.host.on_lost(NotCoordinator())
+            coordinator.host.close(NotCoordinator())
             if coordinator.timer is not None:
                 coordinator.timer.cancel()
 
@@ -183,22 +224,31 @@ class Coordinators:
         for coordinator in self._loaded.values():
             coordinator.host.on_lost(error)
 
-    def _coordinator_of(self, group_id: str) -> Coordinator:
+    def _topic(self) -> Topic:
         topic = self._node.image.topics.get(OFFSETS_TOPIC)
         if topic is None:
             raise CoordinatorNotAvailable("there is no topic for groups yet: find the coordinator first")
+        return topic
+
+    def _coordinator_of(self, group_id: str) -> Coordinator:
+        topic = self._topic()
         if self._node.failure is not None:
             raise CoordinatorNotAvailable(self._node.failure)
         try:
             partition = self._node.partitions.find(OFFSETS_TOPIC, partition_of(group_id, len(topic.partitions)))
+        except NotLeaderOrFollower as error:
+            raise NotCoordinator(str(error)) from None
         except ProtocolError as error:
             raise CoordinatorNotAvailable(str(error)) from None
+        if not partition.leads:
+            raise NotCoordinator(f"{partition} is led by node {partition.role.leader}")
         if partition in self._unloadable:
             raise CoordinatorNotAvailable(self._unloadable[partition])
         return self._loaded.get(partition) or self._load(partition)
 
     def _load(self, partition: Partition) -> Coordinator:
         node = self._node
+        self._unloaded.pop(partition, None)
         try:
             host: Replicated[GroupCoordinator, GroupRecord] = Replicated(
                 lambda: GroupCoordinator(

@@ -1,8 +1,9 @@
-"""What committed metadata means for this node: which partitions it hosts, and with which settings.
+"""What committed metadata means for this node: which partitions it hosts, in which role, and with which settings.
 
-The image follows the committed records. A partition is opened when its record is published and closed when its topic
-is removed. A log on disk that no topic knows is set aside, never deleted: metadata that was lost must not take the
-data with it.
+The image follows the committed records. A partition is opened when this node becomes one of its replicas, leads or
+follows as its leader changes, and is closed when its topic is removed or this node is no replica of it any more; then
+its files are removed. `on_role_changed` is told of every new leader or leader epoch. A log on disk that no topic knows
+is set aside, never deleted: metadata that was lost must not take the data with it.
 
 Making and removing files takes about a millisecond for each partition, and a topic may have thousands. So that is
 queued, done a little in every turn, and whoever asked for it is answered when it is done.
@@ -18,27 +19,42 @@ from skidway.broker.partition import Partition, log_settings
 from skidway.broker.partitions import Partitions
 from skidway.broker.settings import NodeSettings
 from skidway.broker.turn import Turn
-from skidway.errors import StorageError
+from skidway.errors import NotLeaderOrFollower, ProtocolError, StorageError, UnknownTopicOrPartition
 from skidway.limits import Limits
 from skidway.log.log import Log
 from skidway.log.logs import Logs
 from skidway.log.settings import LogSettings
 from skidway.metadata import image as metadata
 from skidway.metadata.config_keys import Defaults, ResourceType
-from skidway.metadata.image import Image
+from skidway.metadata.image import NO_LEADER, Image
 from skidway.metadata.topic_configs import TopicConfig, resolve
 from skidway.ports import Clock
-from skidway.replica.leader import Leader
+from skidway.replica.role import PartitionRole
 from skidway.wire.message import Message
 from skidway.wire.schema.metadata_records import (
+    BrokerRegistrationChangeRecord,
     ConfigRecord,
+    FenceBrokerRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    RegisterBrokerRecord,
     RemoveTopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
 )
 
 TURN_MS_MAX = 20
 """So long a turn may be busy with files of partitions that come and go."""
+ABOUT_BROKERS = (
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+    FenceBrokerRecord,
+    UnfenceBrokerRecord,
+    BrokerRegistrationChangeRecord,
+)
+RECOVERING = 1
+Key = tuple[bytes, int]
+"""A partition: the id of its topic, and its index."""
 
 
 class Hosting:
@@ -48,47 +64,97 @@ class Hosting:
         limits: Limits,
         logs: Logs,
         turn: Turn,
-        on_removed: Callable[[Partition], None],
+        clock: Clock,
+        on_removed: Callable[[Partition, ProtocolError], None],
+        on_role_changed: Callable[[Partition], None],
+        on_replicas_changed: Callable[[Partition, PartitionRole], None],
+        on_brokers_changed: Callable[[], None],
         on_topics_changed: Callable[[list[str]], None],
         on_trouble: Callable[[str], None],
     ) -> None:
         self.settings = settings
         self.static = settings.static_configs(limits)
+        self._node_id = settings.node_id
         self.logs = logs
         self.turn = turn
+        self.clock = clock
         self.on_removed = on_removed
+        self.on_role_changed = on_role_changed
+        self.on_replicas_changed = on_replicas_changed
+        self.on_brokers_changed = on_brokers_changed
         self.on_topics_changed = on_topics_changed
         self.on_trouble = on_trouble
         self.image = Image()
-        self.partitions = Partitions()
-        self.missing: dict[tuple[bytes, int], str] = {}
+        self.partitions = Partitions(self.image)
+        self.eligible: dict[int, int] = {}
+        """Brokers that may join in-sync sets, with their epochs."""
+        self.online: frozenset[int] = frozenset()
+        """Brokers that are not fenced."""
+        self.missing: dict[Key, str] = {}
         """Partitions that should be here but could not be opened, and why."""
         self.removing: dict[tuple[str, int], Partition] = {}
-        """Deleted partitions whose directories still have their names."""
+        """Partitions deleted or given up whose directories still have their names."""
         self._configs: dict[str, TopicConfig] = {}
         """Resolved once for all partitions of a topic; forgotten when a setting changes."""
         self.started = False
         self._queue: deque[Callable[[], None]] = deque()
-        self._opening: dict[tuple[bytes, int], None] = {}
+        self._opening: dict[Key, None] = {}
 
     def publish(self, records: Sequence[Message], wall_ms: int) -> None:
-        """Follow records that are committed. Before `start` only the image does."""
+        """Follow records that are committed. Before `start` only what is known does."""
+        if not self.started:
+            for record in records:
+                self.image.apply(record)
+            if any(isinstance(record, ABOUT_BROKERS) for record in records):
+                self._follow_brokers()
+            return
         deleted: list[str] = []
+        changed: dict[Key, bool] = {}
+        """Whether one of its leaders was elected uncleanly."""
         for record in records:
-            if isinstance(record, RemoveTopicRecord) and self.started:
+            if isinstance(record, RemoveTopicRecord):
                 deleted.append(self.image.topics_by_id[record.topic_id].name)
-                self._remove(record.topic_id, wall_ms)
             self.image.apply(record)
-            if not self.started:
-                continue
-            if isinstance(record, PartitionRecord):
-                self._open_later(bytes(record.topic_id), record.partition_id, wall_ms)
-            elif isinstance(record, PartitionChangeRecord):
-                self._follow_change(self.image.topics_by_id[record.topic_id], record.partition_id)
+            if isinstance(record, RemoveTopicRecord):
+                self._remove(record.topic_id, wall_ms)
+            elif isinstance(record, PartitionRecord | PartitionChangeRecord):
+                key = bytes(record.topic_id), record.partition_id
+                unclean = record.leader_recovery_state == RECOVERING
+                changed[key] = unclean or changed.get(key, False)
             elif isinstance(record, ConfigRecord):
                 self._reconfigure(record)
-        if self.started and (deleted or any(isinstance(record, PartitionRecord) for record in records)):
+            elif isinstance(record, ABOUT_BROKERS):
+                self._follow_brokers()
+        for (topic_id, index), unclean in changed.items():
+            topic = self.image.topics_by_id.get(topic_id)
+            if topic is not None:
+                self._follow_change(topic, index, unclean, wall_ms)
+        if deleted or any(isinstance(record, PartitionRecord) for record in records):
             self.on_topics_changed(deleted)
+
+    def replace(self, image: Image, wall_ms: int) -> None:
+        """A snapshot says what is committed by now; what happened on the way there is not told."""
+        deleted = [topic for topic in self.image.topics_by_id.values() if topic.id not in image.topics_by_id]
+        self.image.become(image)
+        if not self.started:
+            return
+        self._configs.clear()
+        for topic in deleted:
+            self._remove(topic.id, wall_ms)
+        self._follow_brokers()
+        for topic in image.topics.values():
+            for index in range(len(topic.partitions)):
+                self._follow_change(topic, index, True, wall_ms)
+            for partition in self.partitions.of_topic(topic.name):
+                partition.configure(self.config_of(topic.name))
+        self.on_topics_changed([topic.name for topic in deleted])
+
+    def _follow_brokers(self) -> None:
+        # In place: all roles share it.
+        self.eligible.clear()
+        self.eligible.update({broker.id: broker.epoch for broker in self.image.brokers.values() if broker.active})
+        self.online = frozenset(broker.id for broker in self.image.brokers.values() if not broker.fenced)
+        self.on_brokers_changed()
 
     def when_done(self, step: Callable[[], None]) -> None:
         """Call it when everything published so far can be used."""
@@ -96,6 +162,11 @@ class Hosting:
             self._queue.append(step)
         else:
             step()
+
+    def later(self, step: Callable[[], None]) -> None:
+        """Work that takes its time, and that nobody waits for: done when its turn comes."""
+        self._queue.append(step)
+        self.turn.on_work()
 
     def work(self, clock: Clock) -> bool:
         """Do some of what is queued; true if there is more."""
@@ -118,9 +189,13 @@ class Hosting:
             elif unborn or topic is None or index >= len(topic.partitions) or topic_id not in (None, topic.id):
                 kept = self.logs.set_aside(name, index)
                 self.on_trouble(f"{name}-{index}: no topic knows this log; kept as {kept}, not deleted")
+            elif self._node_id not in topic.partitions[index].replicas:
+                self.logs.discard(name, index, wall_ms)
         for topic in self.image.topics.values():
             for partition in topic.partitions:
-                if (topic.name, partition.index) not in self.logs.found:
+                if self._node_id not in partition.replicas:
+                    continue
+                if (topic.name, partition.index) not in self.logs.found and self._node_id in partition.isr:
                     self.on_trouble(f"{topic.name}-{partition.index}: its directory is missing; it begins empty")
                 self._open(topic, partition.index, wall_ms)
 
@@ -148,13 +223,41 @@ class Hosting:
     @property
     def defaults(self) -> Defaults:
         """What topics without a setting of their own follow."""
-        return self.image.defaults_for(self.settings.node_id, self.static)
+        return self.image.defaults_for(self._node_id, self.static)
 
     def is_offline(self, topic: metadata.Topic, index: int) -> bool:
         """Whether this node should serve the partition and cannot."""
-        if (topic.id, index) in self.missing or (topic.id, index) in self._opening:
-            return True
-        return self.partitions.find_by_id(topic.id, index).log.quarantined
+        if self._node_id not in topic.partitions[index].replicas:
+            return False
+        partition = self.partitions.get(topic.id, index)
+        return partition is None or partition.log.quarantined
+
+    def leader_of(self, topic: metadata.Topic, index: int) -> int:
+        """Who can be asked for it; -1 when nobody can."""
+        leader = topic.partitions[index].leader
+        if leader == self._node_id:
+            return NO_LEADER if self.is_offline(topic, index) else leader
+        return leader if leader in self.online else NO_LEADER
+
+    def offline_replicas_of(self, topic: metadata.Topic, index: int) -> list[int]:
+        here, online = self._node_id, self.online
+        return [
+            replica
+            for replica in topic.partitions[index].replicas
+            if (self.is_offline(topic, index) if replica == here else replica not in online)
+        ]
+
+    def role_of(self, topic: metadata.Topic, index: int, unclean: bool = False) -> PartitionRole:
+        described = topic.partitions[index]
+        return PartitionRole(
+            described.leader,
+            described.leader_epoch,
+            described.partition_epoch,
+            described.replicas,
+            described.isr,
+            self.eligible,
+            unclean or described.leader_recovery_state == RECOVERING,
+        )
 
     def config_of(self, topic: str) -> TopicConfig:
         config = self._configs.get(topic)
@@ -172,14 +275,15 @@ class Hosting:
                 self._open(topic, index, wall_ms)
 
         self._opening[topic_id, index] = None
-        self._queue.append(open_now)
-        self.turn.on_work()
+        self.later(open_now)
 
     def _open(self, topic: metadata.Topic, index: int, wall_ms: int) -> None:
         described = topic.partitions[index]
-        if self.settings.node_id not in described.replicas:
+        if self._node_id not in described.replicas:
+            self.missing.pop((topic.id, index), None)
             return
         config = self.config_of(topic.name)
+        saved_watermark = self._saved_watermark(topic, index)
         try:
             log = self._open_log(topic, index, log_settings(config), wall_ms)
         except (StorageError, OSError) as error:
@@ -189,25 +293,48 @@ class Hosting:
             return
         if log.quarantined:
             self.on_trouble(f"quarantined, neither served nor cut: {log.failure}")
+        elif described.replicas != [self._node_id]:
+            # What came after may be on no other replica; the leader will tell.
+            log.begin_at(saved_watermark)
         self.missing.pop((topic.id, index), None)
-        leader = Leader(
-            self.settings.node_id, described.leader_epoch, described.replicas, described.isr, log.end_offset
+        partition = Partition(
+            topic.name, topic.id, index, log, config, self.turn, self._node_id, self.settings.replica_lag_ms
         )
-        self.partitions.add(Partition(topic.name, topic.id, index, log, leader, config, self.turn))
+        self.partitions.add(partition)
+        # Nobody can say any more how its leader came to lead while it was closed.
+        self._take_role(partition, self.role_of(topic, index, unclean=True))
+
+    def _take_role(self, partition: Partition, role: PartitionRole) -> None:
+        before, now_ms = partition.role, self.clock.monotonic_ms()
+        if role.leader == self._node_id:
+            partition.lead(role, now_ms)
+        else:
+            partition.follow(role, now_ms)
+        if (role.leader, role.leader_epoch) != (before.leader, before.leader_epoch) or partition.log.quarantined:
+            self.on_role_changed(partition)
+        elif partition.leads and role.partition_epoch != before.partition_epoch:
+            self.on_replicas_changed(partition, before)
+
+    def _saved_watermark(self, topic: metadata.Topic, index: int) -> int:
+        key = (topic.name, index)
+        return self.logs.saved_watermarks.get(key, 0) if key in self.logs.found else 0
 
     def _open_log(self, topic: metadata.Topic, index: int, settings: LogSettings, wall_ms: int) -> Log:
         if (topic.name, index) in self.removing:
             raise StorageError("a deleted topic of the same name is still being removed")
         return self.logs.load_or_create(topic.name, index, topic.id, settings, wall_ms)
 
-    def _follow_change(self, topic: metadata.Topic, index: int) -> None:
-        if (topic.id, index) in self.missing or (topic.id, index) in self._opening:
-            return
-        described = topic.partitions[index]
-        leader = self.partitions.find_by_id(topic.id, index).leader
-        leader.epoch = described.leader_epoch
-        leader.replicas = described.replicas
-        leader.in_sync = described.isr
+    def _follow_change(self, topic: metadata.Topic, index: int, unclean: bool, wall_ms: int) -> None:
+        partition = self.partitions.get(topic.id, index)
+        here = self._node_id in topic.partitions[index].replicas
+        if partition is None:
+            if here and (topic.id, index) not in self._opening:
+                self._open_later(topic.id, index, wall_ms)
+        elif here:
+            self._take_role(partition, self.role_of(topic, index, unclean))
+        else:
+            self.partitions.remove(partition)
+            self._close(partition, NotLeaderOrFollower(f"{partition} has moved to other nodes"), wall_ms)
 
     def _reconfigure(self, record: ConfigRecord) -> None:
         self._configs.clear()
@@ -222,8 +349,11 @@ class Hosting:
     def _remove(self, topic_id: bytes, wall_ms: int) -> None:
         self._configs.clear()
         for partition in self.partitions.remove_topic(bytes(topic_id)):
-            partition.removed = True
-            self.removing[partition.topic, partition.index] = partition
-            self.on_removed(partition)
-            self._queue.append(partial(self.finish_removal, partition, wall_ms))
-            self.turn.on_work()
+            self._close(partition, UnknownTopicOrPartition(f"{partition} was deleted"), wall_ms)
+
+    def _close(self, partition: Partition, why: ProtocolError, wall_ms: int) -> None:
+        """Take it out of service; its files go when no worker is at them."""
+        partition.removed = True
+        self.removing[partition.topic, partition.index] = partition
+        self.on_removed(partition, why)
+        self.later(partial(self.finish_removal, partition, wall_ms))

@@ -8,56 +8,68 @@ something for `take_sync`), a connection's `on_ready` (there is something to sen
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from skidway.broker.compactions import Compactions
 from skidway.broker.connection import Connection
+from skidway.broker.controller_host import ControllerHost
 from skidway.broker.coordinators import OFFSETS_TOPIC, Coordinators
 from skidway.broker.fetch_sessions import FetchSessions
+from skidway.broker.followers import Followers
+from skidway.broker.forwarding import ask_here
 from skidway.broker.hosting import Hosting
-from skidway.broker.identity import load_identity
-from skidway.broker.partition import Journal, Partition, log_settings
+from skidway.broker.identity import Identity, load_identity
+from skidway.broker.in_sync import InSync
+from skidway.broker.partition import Partition, log_settings
 from skidway.broker.partitions import Partitions
+from skidway.broker.peers import Peers
 from skidway.broker.producer_ids import ProducerIds
+from skidway.broker.quorum_host import QuorumHost
+from skidway.broker.registration import Registration
+from skidway.broker.replica_polls import ReplicaPolls
 from skidway.broker.router import Routes
 from skidway.broker.settings import NodeSettings
 from skidway.broker.turn import Turn
 from skidway.broker.upkeep import Upkeep
-from skidway.errors import ErrorCode, ProtocolError, StorageError, UnknownTopicOrPartition
+from skidway.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    NotLeaderOrFollower,
+    ProtocolError,
+    StorageError,
+)
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.cleaning import CleanTicket, Compactor, DirectCompactor, SwapTicket
 from skidway.log.logs import FilesTicket, Job, Logs
 from skidway.log.sync import SyncTicket
-from skidway.metadata.controller import Controller, ControllerSettings
 from skidway.metadata.image import Endpoint, Image
-from skidway.metadata.operations import (
-    AllocateProducerIds,
-    Bootstrap,
-    CreateTopics,
-    NewTopic,
-    ProducerIdBlock,
-    RegisterBroker,
-    TopicCreated,
-)
-from skidway.metadata.records import FORMAT
+from skidway.metadata.operations import RegisterBroker
 from skidway.metadata.topic_configs import resolve
 from skidway.metadata.topic_names import CLUSTER_METADATA
 from skidway.ports import Clock, Disk, Random
-from skidway.replica.leader import Leader
-from skidway.runtime.log_store import LogStore
+from skidway.quorum.log import MetadataLog, load_voter_history
+from skidway.quorum.snapshots import SnapshotTicket
+from skidway.quorum.state_file import StateFile
+from skidway.quorum.voters import Member, Voter, Voters
 from skidway.runtime.parking import BytesParking, OffsetParking
-from skidway.runtime.replicated import Operation, Replicated
+from skidway.runtime.replicated import Operation
 from skidway.runtime.timers import Timers
 from skidway.wire.message import Message
+from skidway.wire.schema.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from skidway.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 Reply = TypeVar("Reply")
-Ticket = SyncTicket | FilesTicket | CleanTicket | SwapTicket
-Key = Partition | Upkeep | Compactions
+Ticket = SyncTicket | FilesTicket | CleanTicket | SwapTicket | SnapshotTicket
+Key = Partition | QuorumHost | Upkeep | Compactions
 """Whose ticket it is."""
 REFUSALS_TOLD_EVERY_MS = 10_000
+CONTROLLER_TIMEOUT_MS = 5_000
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 """What a disk says that is full, not broken."""
+ROOM_BYTES_MIN = 1 << 20
+ROOM_SHARE_MIN = 50
+"""A full disk counts as full until so many bytes, and this fraction of it, are free again."""
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_CONFIG = {"flush": "sync", "retention.ms": "-1", "segment.ms": str(2**62)}
 
@@ -89,104 +101,204 @@ class Node:
         self.on_work: Callable[[], None] = _no_shell
         self.routes = Routes(limits.request_elements_max)
         self.timers = Timers()
+        self.peers = Peers(f"node-{settings.node_id}", self.timers, limits)
         self.turn = Turn(lambda: self.on_work())
         self.acknowledgements: OffsetParking[Partition] = OffsetParking(self.timers)
+        self.deletions: OffsetParking[Partition] = OffsetParking(self.timers)
         self.polls: BytesParking[Partition] = BytesParking(self.timers)
         self.fetch_sessions = FetchSessions(limits, random)
+        self.replica_polls = ReplicaPolls(self)
+        self.in_sync = InSync(self, self.ask_controller, settings.replica_lag_ms)
+        self.followers = Followers(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.upkeep = Upkeep(self)
+        self.controllers = ControllerHost(self)
         self.groups = Coordinators(self, settings.groups)
         self.compactions = Compactions(self, compactor or DirectCompactor(disk))
         self._refusal_told_ms = -REFUSALS_TOLD_EVERY_MS
         self.waiting_bytes = 0
         """Replies of all connections that an older request of theirs holds back."""
+        self._full = False
+        self.stopping = False
         self.failure: str | None = None
         """Why nothing is written any more: a sync of the data directory failed."""
 
     # --- life ---
 
     def open(self, now_ms: int, wall_ms: int) -> None:
-        """Recover what is on the disk, take part in the cluster. Runs to the end before anything is served."""
+        """Recover what is on the disk, take part in the cluster.
+
+        A node that is a quorum of its own serves when this returns; any other as soon as the cluster has taken it in.
+        """
         settings = self.settings
-        identity = load_identity(self.disk, self.random, settings.node_id, settings.cluster_id)
+        identity = load_identity(self.disk, self.random, settings.node_id, settings.initial_cluster_id)
         self.cluster_id = identity.cluster_id
         self.logs = Logs.open(self.disk, self.limits)
         self.hosting = Hosting(
-            settings, self.limits, self.logs, self.turn, self._on_removed, self._on_topics_changed, self.on_trouble
+            settings,
+            self.limits,
+            self.logs,
+            self.turn,
+            self.clock,
+            self._on_removed,
+            self.on_role_changed,
+            self.in_sync.on_metadata,
+            self._on_brokers_changed,
+            self._on_topics_changed,
+            self.on_trouble,
         )
         self.image: Image = self.hosting.image
         self.partitions: Partitions = self.hosting.partitions
-        self.metadata = self._open_metadata(wall_ms)
-        self.controller: Replicated[Controller, Message] = Replicated(
-            self._new_controller,
-            LogStore(Journal(self.metadata), self.clock, FORMAT),
-            lambda records: self.hosting.publish(records, self.clock.wall_ms()),
-        )
-        self._submit_now(Bootstrap(), now_ms)
-        self._submit_now(
+        self.registration = Registration(self, identity.directory_id, self.logs.clean_epoch)
+        self.quorum = self._open_quorum(identity, wall_ms)
+        if self.quorum.alone:
+            self._settle_now(now_ms)
+            assert self.controls, "nobody else could lead"
+            if not set(self.image.brokers) - {settings.node_id} and settings.is_broker:
+                self._register_now(identity, now_ms)
+        self.upkeep.start(now_ms)
+        self.in_sync.start(now_ms)
+        if settings.is_broker:
+            self.registration.start()
+
+    def _register_now(self, identity: Identity, now_ms: int) -> None:
+        """The only broker there is need not wait to be heard of."""
+        settings = self.settings
+        registered = self._submit_now(
             RegisterBroker(
                 settings.node_id,
                 self.random.randbytes(16),
                 [Endpoint("PLAINTEXT", settings.host, settings.port)],
-                None,
+                settings.rack,
                 [identity.directory_id],
+                fenced=False,
+                previous_broker_epoch=self.logs.clean_epoch,
                 new_leader_epochs=not self.logs.clean,
+                log_end_offset=self.quorum.log.end_offset,
             ),
             now_ms,
         )
-        self.hosting.start(wall_ms)
+        self.registration.registered(registered.epoch, fenced=False)
+
+    def begin_hosting(self) -> None:
+        """The metadata is known up to this broker's own registration: open what is here."""
+        self.hosting.start(self.clock.wall_ms())
         self.groups.start()
-        self.upkeep.start(now_ms)
 
     def maintain(self, now_ms: int, wall_ms: int) -> None:
         """Called now and then: compaction, retention and checkpoints, if they are due."""
         self.compactions.run(now_ms, wall_ms)
         self.upkeep.run(now_ms, wall_ms)
 
+    def leave(self, now_ms: int) -> None:
+        """About to stop: have others lead what this node leads. It serves on until `departed`."""
+        self.registration.leave()
+
+    @property
+    def departed(self) -> bool:
+        return self.registration.departed
+
     def begin_stop(self, now_ms: int) -> None:
         """Nobody waits any longer for what may come: long polls are answered with what there is."""
+        self.stopping = True
+        self.quorum.resign(now_ms)
         self.compactions.stop()
+        self.followers.stop()
         for partition in self.partitions:
             self.polls.disturb(partition)
+            self.replica_polls.disturb(partition)
 
     def close(self, clean: bool, run: Callable[[list[Job]], None] | None = None) -> None:
         """Stop for good. `clean`: with everything on the disk and the marker that says so; `run` may do the jobs it
         gets side by side."""
-        self.logs.close(clean=clean and self.failure is None, run=run)
+        self.logs.close(clean=clean and self.failure is None, run=run, broker_epoch=self.broker_epoch)
 
     # --- what handlers use ---
 
     @property
     def metadata_offset(self) -> int:
-        return self.metadata.log.high_watermark
+        """Up to where metadata is known here."""
+        return self.quorum.published_offset
+
+    @property
+    def controls(self) -> bool:
+        """Whether the active controller is here."""
+        return self.controllers.active is not None
+
+    @property
+    def controller_id(self) -> int:
+        return self.quorum.leader_id
+
+    @property
+    def broker_epoch(self) -> int:
+        return self.registration.epoch
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk refused a batch for want of room, and has no more of it since."""
+        if self._full:
+            total, free = self.disk.usage()
+            self._full = free < max(ROOM_BYTES_MIN, total // ROOM_SHARE_MIN)
+        return self._full
+
+    @property
+    def serving(self) -> bool:
+        """Whether clients may come: metadata is known and partitions are open."""
+        return self.hosting.started or not self.settings.is_broker
 
     def submit(
         self, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
     ) -> None:
-        """Ask the controller; the answer comes when what it decided is committed and done."""
+        """Ask the controller of this node; the answer comes when what it decided is committed and done."""
         if self.failure is not None:
             # What it would decide on may never be committed, so the answer might wait for ever.
             respond(StorageError(self.failure))
             return
-        self.controller.submit(operation, now_ms, lambda reply: self.hosting.when_done(lambda: respond(reply)))
+        self.controllers.submit(operation, now_ms, lambda reply: self.hosting.when_done(lambda: respond(reply)))
+
+    def ask_controller(
+        self,
+        request: Message,
+        respond: Callable[[Message | None], None],
+        now_ms: int,
+        timeout_ms: int = CONTROLLER_TIMEOUT_MS,
+        channel: str = "control",
+    ) -> None:
+        """Ask the active controller, wherever it is; None when it cannot be asked."""
+        leader = self.controller_id
+        if self.controls:
+            ask_here(self, request, now_ms, respond)
+        elif leader in (-1, self.settings.node_id):
+            self.timers.at(now_ms, lambda: respond(None))
+        else:
+            self.peers.ask(leader, channel, request, now_ms, timeout_ms, respond)
 
     def create_missing_topics(
-        self, names: list[str], now_ms: int, respond: Callable[[dict[str, ErrorCode] | ProtocolError], None]
+        self, topics: list[CreatableTopic], now_ms: int, respond: Callable[[dict[str, ErrorCode]], None]
     ) -> None:
         """For clients that just begin to use a topic; answers with those that could not be created."""
 
-        def answer(reply: list[TopicCreated] | ProtocolError) -> None:
-            if isinstance(reply, ProtocolError):
-                respond(reply)
+        def answer(response: Message | None) -> None:
+            if not isinstance(response, CreateTopicsResponse):
+                respond({topic.name: ErrorCode.LEADER_NOT_AVAILABLE for topic in topics})
                 return
             # Another client may have been quicker: then it exists, which is all that was wanted.
             fine = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
-            respond({created.name: created.error for created in reply if created.error not in fine})
+            respond(
+                {
+                    created.name: ErrorCode(created.error_code)
+                    for created in response.topics
+                    if created.error_code not in fine
+                }
+            )
 
-        self.submit(CreateTopics([NewTopic(name) for name in names]), now_ms, answer)
+        self.ask_controller(CreateTopicsRequest(topics), answer, now_ms)
 
     def on_refused(self, partition: Partition, error: StorageError, now_ms: int) -> None:
         """The disk took a batch not. Told now and then, as a producer asks again and again."""
+        if not self._full and isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_ROOM:
+            self._full = True
+            self.registration.tell()
         if now_ms >= self._refusal_told_ms + REFUSALS_TOLD_EVERY_MS:
             self._refusal_told_ms = now_ms
             self.on_trouble(f"{partition}: a batch was refused: {error}")
@@ -206,8 +318,9 @@ class Node:
     def take_sync(self) -> list[tuple[Key, Ticket]]:
         """The end of a turn: answer who waited for what has moved, and hand out the work that is for a thread."""
         while moved := self.turn.take_moved():
-            for partition, added_bytes in moved:
-                self._wake(partition, added_bytes)
+            for key, added_bytes in moved:
+                self._wake(key, added_bytes)
+        self.replica_polls.wake(self.turn.take_grown())
         if self.hosting.work(self.clock):
             self.on_work()
         if self.failure is not None:
@@ -228,6 +341,9 @@ class Node:
             assert isinstance(ticket, CleanTicket | SwapTicket)
             key.on_done(ticket, error, now_ms)
             return
+        if isinstance(ticket, SnapshotTicket) and (error is None or error.errno in NO_ROOM):
+            self.quorum.finish_snapshot(ticket, error)
+            return
         if error is not None and error.errno not in NO_ROOM and not (isinstance(key, Partition) and key.removed):
             self.fail(f"a sync of {key} failed: {error}")
             return
@@ -236,6 +352,7 @@ class Node:
             return
         assert isinstance(ticket, SyncTicket)
         if key.removed:
+            assert isinstance(key, Partition)
             key.finish_sync(ticket)
             self.hosting.finish_removal(key, self.clock.wall_ms())
         elif error is None:
@@ -245,61 +362,103 @@ class Node:
             key.finish_sync(ticket, housekept=False)
         else:
             self.fail(f"a sync of {key} failed: {error}")
+        if isinstance(key, Partition):
+            self.followers.on_stored(key)
 
     # --- inside ---
 
-    def _new_controller(self) -> Controller:
+    def _open_quorum(self, identity: Identity, wall_ms: int) -> QuorumHost:
         settings = self.settings
-        return Controller(
-            self.random,
-            self.limits,
-            ControllerSettings(
-                settings.node_id,
-                settings.default_partitions,
-                settings.default_replication_factor,
-                settings.static_configs(self.limits),
-            ),
-        )
-
-    def _open_metadata(self, wall_ms: int) -> Partition:
         config = resolve(METADATA_CONFIG)
         log = self.logs.load_or_create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, log_settings(config), wall_ms)
-        itself = [self.settings.node_id]
-        leader = Leader(self.settings.node_id, 0, itself, itself, log.end_offset)
-        return Partition(CLUSTER_METADATA, METADATA_TOPIC_ID, 0, log, leader, config, self.turn)
+        if log.quarantined:
+            raise StorageError(f"the metadata cannot be trusted: {log.failure}")
+        me = Member(settings.node_id, identity.directory_id)
+        alone = [(settings.node_id, settings.host, settings.port)]
+        told = Voters(Voter(Member(node_id), host, port) for node_id, host, port in settings.voters or alone)
+        metadata = MetadataLog(log, self.clock)
+        history = load_voter_history(metadata, told)
+        for voter in [*told, *history.latest]:
+            self.locate(voter.member.node_id, voter.host, voter.port)
+        return QuorumHost(self, me, history, metadata, StateFile(self.disk))
+
+    def locate(self, node_id: int, host: str, port: int) -> None:
+        if node_id != self.settings.node_id:
+            self.peers.locate(node_id, *self.settings.peer_addresses.get(node_id, (host, port)))
+
+    def on_metadata(self, records: Sequence[Message]) -> None:
+        """Metadata that is committed."""
+        self.hosting.publish(records, self.clock.wall_ms())
+        self.registration.on_metadata()
+
+    def on_metadata_replaced(self, image: Image) -> None:
+        """A snapshot of committed metadata, in the place of all that came before."""
+        self.hosting.replace(image, self.clock.wall_ms())
+        self.registration.on_metadata()
+
+    def _settle_now(self, now_ms: int) -> None:
+        """For the start only, when nobody waits but us: syncs on the spot."""
+        while tickets := self.take_sync():
+            for key, ticket in tickets:
+                ticket.run()
+                self.on_synced(key, ticket, None, now_ms)
 
     def _submit_now(self, operation: Operation[Reply], now_ms: int) -> Reply:
-        """For the start only, when nobody waits but us: syncs on the spot."""
         replies: list[Reply | ProtocolError] = []
         self.submit(operation, now_ms, replies.append)
-        for partition, ticket in self.take_sync():
-            ticket.run()
-            self.on_synced(partition, ticket, None, now_ms)
-        self.take_sync()
+        self._settle_now(now_ms)
         (reply,) = replies
         if isinstance(reply, ProtocolError):
             raise reply
         return reply
 
     def _allocate_producer_ids(self, now_ms: int, respond: Callable[[tuple[int, int] | ProtocolError], None]) -> None:
-        def answer(reply: ProducerIdBlock | ProtocolError) -> None:
-            respond(reply if isinstance(reply, ProtocolError) else (reply.first, reply.count))
+        def answer(response: Message | None) -> None:
+            if not isinstance(response, AllocateProducerIdsResponse):
+                respond(CoordinatorNotAvailable("no controller can be reached"))
+            elif response.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                respond(StorageError("the controller cannot write"))
+            elif response.error_code:
+                respond(CoordinatorNotAvailable(f"no producer ids: {ErrorCode(response.error_code).name}"))
+            else:
+                respond((response.producer_id_start, response.producer_id_len))
 
-        self.submit(AllocateProducerIds(self.settings.node_id), now_ms, answer)
+        self.ask_controller(AllocateProducerIdsRequest(self.settings.node_id, self.broker_epoch), answer, now_ms)
 
-    def _wake(self, partition: Partition, added_bytes: int) -> None:
-        high_watermark = partition.log.high_watermark
-        if partition is self.metadata:
-            self.controller.on_committed(high_watermark)
+    def _wake(self, moved: Partition | QuorumHost, added_bytes: int) -> None:
+        if isinstance(moved, QuorumHost):
+            moved.work(self.clock.monotonic_ms())
             return
-        if partition.topic == OFFSETS_TOPIC:
-            self.groups.on_committed(partition)
-        self.acknowledgements.wake(partition, high_watermark)
-        self.polls.wake(partition, added_bytes)
+        if moved.topic == OFFSETS_TOPIC:
+            self.groups.on_committed(moved)
+        self.acknowledgements.wake(moved, moved.log.high_watermark)
+        self.polls.wake(moved, added_bytes)
+        self.replica_polls.note(moved)
 
-    def _on_removed(self, partition: Partition) -> None:
-        self.acknowledgements.fail(partition, UnknownTopicOrPartition(f"{partition} was deleted"))
+    def on_role_changed(self, partition: Partition) -> None:
+        """It has another leader, or its leader a new epoch."""
+        if not partition.leads:
+            moved = NotLeaderOrFollower(f"{partition} is led by node {partition.role.leader} now")
+            self.acknowledgements.fail(partition, moved)
+            self.deletions.fail(partition, moved)
         self.polls.disturb(partition)
+        self.replica_polls.disturb(partition)
+        self.groups.on_role_changed(partition)
+        self.followers.on_role_changed(partition)
+
+    def _on_brokers_changed(self) -> None:
+        for partition in self.deletions.keys:
+            self.deletions.wake(partition, partition.low_watermark)
+        for broker in self.image.brokers.values():
+            if broker.endpoints:
+                self.locate(broker.id, broker.endpoints[0].host, broker.endpoints[0].port)
+
+    def _on_removed(self, partition: Partition, why: ProtocolError) -> None:
+        self.acknowledgements.fail(partition, why)
+        self.deletions.fail(partition, why)
+        self.polls.disturb(partition)
+        self.replica_polls.forget(partition)
+        self.followers.on_removed(partition)
         self.groups.on_removed(partition)
         self.compactions.on_removed(partition)
 
@@ -312,9 +471,12 @@ class Node:
             return
         self.failure = reason
         self.on_trouble(f"the data directory takes no more writes until a restart: {reason}")
+        self.followers.stop()
         error = StorageError(reason)
-        for partition in [self.metadata, *self.partitions]:
+        self.quorum.fail(reason)
+        for partition in self.partitions:
             partition.fail(reason)
             self.acknowledgements.fail(partition, error)
-        self.controller.on_lost(error)
+            self.deletions.fail(partition, error)
+        self.controllers.lose(error)
         self.groups.fail(error)

@@ -1,25 +1,41 @@
-"""One partition of this node: its log, its leadership and its topic's settings."""
+"""One partition of this node: its log, its role and its topic's settings.
+
+It leads (`lead`), or follows another node or nobody (`follow`). `leader` is always there: where this node does not
+lead it refuses everything, so that nobody else has to ask.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from skidway.broker.turn import Turn
-from skidway.errors import InvalidTopic, InvalidTransactionState, StorageError
+from skidway.errors import (
+    InvalidTopic,
+    InvalidTransactionState,
+    NotEnoughReplicas,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    StorageError,
+)
 from skidway.limits import Limits
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.log.sync import SyncTicket
 from skidway.metadata.topic_configs import TopicConfig
 from skidway.metadata.topic_names import is_internal
-from skidway.ports import FileSlice
+from skidway.ports import Buffer, FileSlice
 from skidway.records.batch import TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader, TimestampType
 from skidway.records.validation import TopicRules, validate
-from skidway.replica.leader import Leader
+from skidway.replica.leader import Leader, Leadership, NotLeading, Proposal
+from skidway.replica.role import PartitionRole
 
 INDEX_ENTRY_BYTES = 8
 UNPACKED_RATIO_MAX = 32
 """A batch that has to be opened may unpack to this many times the largest message."""
+NO_ROLE = PartitionRole(-1, -1, -1, [], [], {})
+REPLICA_LAG_MS = 30_000
+"""A follower that has not caught up for so long leaves the in-sync set."""
 
 
 @dataclass(slots=True)
@@ -35,6 +51,9 @@ class Appended:
 class Partition:
     __slots__ = (
         "_bytes_at",
+        "_lag_ms",
+        "_node_id",
+        "alone",
         "appended_bytes",
         "committed_bytes",
         "compacting",
@@ -44,27 +63,50 @@ class Partition:
         "leader",
         "log",
         "min_in_sync",
+        "refused",
         "removed",
+        "role",
         "rules",
         "syncing",
         "topic",
         "topic_id",
         "turn",
+        "unclean",
+        "watched",
     )
 
     def __init__(
-        self, topic: str, topic_id: bytes, index: int, log: Log, leader: Leader, config: TopicConfig, turn: Turn
+        self,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        log: Log,
+        config: TopicConfig,
+        turn: Turn,
+        node_id: int,
+        lag_ms: int = REPLICA_LAG_MS,
     ) -> None:
         self.topic = topic
         self.internal = is_internal(topic)
         self.topic_id = topic_id
         self.index = index
         self.log = log
-        self.leader = leader
+        self.role = NO_ROLE
+        self.leader: Leadership = NotLeading(NO_ROLE.leader, NO_ROLE.leader_epoch)
+        self.alone = True
+        """Whether it has no other replica: then what this node stored is committed."""
+        self.unclean = False
+        """Whether its leader may lack what was committed. Stays until the logs are known to agree."""
         self.turn = turn
+        self._node_id = node_id
+        self._lag_ms = lag_ms
         self.syncing = False
         self.compacting = False
         self.removed = False
+        self.refused: StorageError | NotEnoughReplicas | None = None
+        """Why the last batch was not taken, if it is worth another try."""
+        self.watched = False
+        """Whether followers wait for what is appended."""
         # Since the log was opened: how many bytes were appended, and how many of them are committed.
         self.appended_bytes = 0
         self.committed_bytes = 0
@@ -77,41 +119,185 @@ class Partition:
     def configure(self, config: TopicConfig) -> None:
         self.rules = topic_rules(config, self.log.limits)
         self.flush_sync = config.flush == "sync"
-        self.min_in_sync = config.min_insync_replicas
+        self.min_in_sync = self.leader.min_in_sync = config.min_insync_replicas
         self.log.settings = log_settings(config)
         if not self.flush_sync:
             self._stored(self.log.end_offset, self.appended_bytes)
+        elif self.log.synced_offset < self.log.end_offset:
+            self.turn.wants_sync(self)
+
+    # Its role.
+
+    @property
+    def leads(self) -> bool:
+        return self.leader.leads
+
+    def lead(self, role: PartitionRole, now_ms: int) -> None:
+        """Take the lead in a new epoch, or go on in the same one with other replicas in sync."""
+        log, leader = self.log, self.leader
+        if role.leader_epoch != self.role.leader_epoch and log.failure is None:
+            # Known even if nothing is written in it: a follower that asks where an earlier epoch ended is told so.
+            log.begin_epoch(role.leader_epoch)
+        self.role = role
+        self.alone = len(role.replicas) == 1
+        if isinstance(leader, Leader):
+            high_watermark = leader.on_metadata(role, log.end_offset, now_ms)
+        else:
+            stored, end = self.stored_offset, log.end_offset
+            leader = self.leader = Leader(self._node_id, role, stored, end, now_ms, self._lag_ms, self.min_in_sync)
+            high_watermark = leader.on_stored(stored)
+        self.unclean = False
+        self.advance(high_watermark)
+
+    def follow(self, role: PartitionRole, now_ms: int) -> None:
+        """Somebody else leads, or nobody. The watermark stays where it is until a leader says more."""
+        if role.unclean and role.leader_epoch != self.role.leader_epoch:
+            self.unclean = True
+        self.role = role
+        self.alone = len(role.replicas) == 1
+        self.leader = NotLeading(role.leader, role.leader_epoch, role.partition_epoch, role.replicas, role.in_sync)
+        self.leader.min_in_sync = self.min_in_sync
+
+    @property
+    def stored_offset(self) -> int:
+        """Up to where this node holds the log as firmly as the topic's `flush` demands."""
+        return self.log.synced_offset if self.flush_sync else self.log.end_offset
+
+    # As leader.
 
     def produce(self, records: memoryview, acks: int, produce_version: int, wall_ms: int) -> Appended:
         """Check and append one batch. It is committed once the high watermark has passed its end."""
         if self.internal:
             raise InvalidTopic(f"{self.topic} belongs to the broker")
-        self.leader.admit(acks, self.min_in_sync)
-        batch, header = validate(records, self.rules, produce_version, wall_ms)
-        if header.attributes & TRANSACTIONAL_BIT:
-            raise InvalidTransactionState("transactions are not available yet")
         log = self.log
-        if header.producer_id >= 0:
-            original = log.producers.check(header)
-            if original is not None:
-                end_offset = original + header.record_count
-                if log.failure is not None and end_offset > log.high_watermark:
-                    raise StorageError(log.failure)
-                return Appended(original, end_offset, -1)
-        base_offset = self.append(batch, header, wall_ms)
+        try:
+            self.leader.admit(acks, self.min_in_sync)
+            batch, header = validate(records, self.rules, produce_version, wall_ms)
+            if header.attributes & TRANSACTIONAL_BIT:
+                raise InvalidTransactionState("transactions are not available yet")
+            if header.producer_id >= 0:
+                original = self._check_producer(header)
+                if original is not None:
+                    end_offset = original + header.record_count
+                    if log.failure is not None and end_offset > log.high_watermark:
+                        raise StorageError(log.failure)
+                    return Appended(original, end_offset, -1)
+            base_offset = self.append(batch, header, wall_ms)
+        except (StorageError, NotEnoughReplicas) as error:
+            self.refused = error.with_traceback(None)
+            raise
+        self.refused = None
         append_time_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else -1
         return Appended(base_offset, log.end_offset, append_time_ms)
+
+    def _check_producer(self, header: BatchHeader) -> int | None:
+        """Where the batch is already, if it is. One that skips those refused before it is refused like them.
+
+        librdkafka takes OUT_OF_ORDER_SEQUENCE_NUMBER for a loss: it would begin a new producer epoch and send again
+        what other partitions have but have not acknowledged yet.
+        """
+        producers, refused = self.log.producers, self.refused
+        try:
+            if refused is not None and header.base_sequence and header.producer_id not in producers.entries:
+                raise OutOfOrderSequence("what a new producer sent first was refused")
+            return producers.check(header)
+        except OutOfOrderSequence:
+            if refused is None:
+                raise
+            raise type(refused)(str(refused)) from None
 
     def append(self, batch: bytearray | memoryview, header: BatchHeader, wall_ms: int) -> int:
         """Append a batch that needs no checks; returns its base offset."""
         log = self.log
         base_offset = log.append(batch, header, self.leader.epoch, wall_ms)
         self.appended_bytes += len(batch)
+        if self.watched:
+            self.turn.has_grown(self, len(batch))
         if self.flush_sync:
             self.turn.wants_sync(self)
         else:
             self._stored(log.end_offset, self.appended_bytes)
         return base_offset
+
+    def divergence(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
+        """Where a follower's log parts from this one, if it does: (epoch, where that ends here).
+
+        `last_fetched_epoch` is the epoch of its last record, -1 if it does not say. OffsetOutOfRange when its position
+        has nothing to do with this log.
+        """
+        log = self.log
+        if offset < log.start_offset:
+            raise OffsetOutOfRange(f"{offset} is below the first offset, {log.start_offset}")
+        if last_fetched_epoch >= 0:
+            epoch, end_offset = log.end_offset_for_epoch(last_fetched_epoch)
+            if epoch < 0:
+                raise OffsetOutOfRange(f"nothing is known here of epoch {last_fetched_epoch}")
+            if epoch < last_fetched_epoch or end_offset < offset:
+                return epoch, end_offset
+        if offset > log.end_offset:
+            raise OffsetOutOfRange(f"{offset} is above the end, {log.end_offset}")
+        return None
+
+    def on_follower_fetch(
+        self, replica_id: int, broker_epoch: int, offset: int, start_offset: int, now_ms: int
+    ) -> None:
+        """A follower holds everything below `offset`, and its log does not diverge."""
+        end_offset = self.log.end_offset
+        self.advance(self.leader.on_fetch(replica_id, broker_epoch, offset, end_offset, now_ms, start_offset))
+
+    @property
+    def low_watermark(self) -> int:
+        """Below it no replica that is alive has anything, as far as the leader knows; -1 when another leads."""
+        return self.leader.low_watermark(self.log.start_offset) if isinstance(self.leader, Leader) else -1
+
+    def check_lag(self, now_ms: int) -> None:
+        self.advance(self.leader.check_lag(self.log.end_offset, now_ms))
+
+    def on_altered(self, proposal: Proposal, leader_epoch: int, partition_epoch: int, in_sync: Sequence[int]) -> None:
+        """The controller took a proposal of the leader."""
+        self.advance(self.leader.on_altered(proposal, leader_epoch, partition_epoch, in_sync))
+
+    def on_alter_failed(self, proposal: Proposal, error: int) -> None:
+        self.advance(self.leader.on_alter_failed(proposal, error))
+
+    # As follower.
+
+    def fetched(self, records: Buffer, wall_ms: int) -> None:
+        """Append what the leader sent. CorruptMessage: nothing was appended. StorageError: perhaps some of it."""
+        log = self.log
+        before = log.end_offset
+        try:
+            log.append_fetched(records, wall_ms)
+        finally:
+            if log.end_offset != before:
+                self.appended_bytes += len(records)
+                if self.flush_sync:
+                    self.turn.wants_sync(self)
+
+    def cut_to(self, offset: int, wall_ms: int) -> None:
+        """Give up everything from `offset` on: the leader does not have it. StorageError: not now, or never again if
+        the log has failed by it."""
+        if offset < self.log.start_offset:
+            self.log.restart_at(offset, wall_ms)
+        else:
+            self.log.truncate_to(offset, wall_ms)
+        if self.flush_sync and self.log.synced_offset < self.log.end_offset:
+            self.turn.wants_sync(self)
+
+    def restart_at(self, offset: int, wall_ms: int) -> None:
+        """Begin anew, empty, at `offset`: the leader has nothing that would follow what is here."""
+        self.log.restart_at(offset, wall_ms)
+
+    def advance(self, high_watermark: int) -> None:
+        """The watermark follows from what other nodes stored, or from what the leader says."""
+        log = self.log
+        before = log.high_watermark
+        if high_watermark > before:
+            log.advance_high_watermark(high_watermark)
+            self.turn.has_moved(self, log.committed_bytes_after(before))
+            self.committed_bytes = self.appended_bytes
+
+    # Syncs.
 
     def begin_sync(self) -> SyncTicket | None:
         """The files to sync now; None while a sync is under way (the next one covers what came since)."""
@@ -159,6 +345,9 @@ class Partition:
     def _stored(self, offset: int, stored_bytes: int) -> None:
         high_watermark = self.leader.on_stored(offset)
         if high_watermark > self.log.high_watermark:
+            if not self.alone:
+                self.advance(high_watermark)
+                return
             self.log.advance_high_watermark(high_watermark)
             self.turn.has_moved(self, stored_bytes - self.committed_bytes)
             self.committed_bytes = stored_bytes
@@ -185,6 +374,7 @@ class Journal:
         return self._partition.log.high_watermark
 
     def append(self, batch: memoryview | bytearray, header: BatchHeader, leader_epoch: int, now_ms: int) -> int:
+        assert self._partition.leads, "only a leader writes"
         return self._partition.append(batch, header, now_ms)
 
     def read(self, offset: int, max_bytes: int, *, committed: bool = True, min_one: bool = True) -> FileSlice | None:

@@ -1,17 +1,22 @@
-"""The partitions this node leads, by topic name and by topic id."""
+"""The partitions this node hosts, by topic name and by topic id.
+
+Where a partition is asked for that exists elsewhere, the answer is that this node is no replica of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from skidway.broker.partition import Partition
-from skidway.errors import UnknownTopicId, UnknownTopicOrPartition
+from skidway.errors import NotLeaderOrFollower, ProtocolError, UnknownTopicId, UnknownTopicOrPartition
+from skidway.metadata.image import Image, Topic
 
 
 class Partitions:
-    __slots__ = ("_by_id", "_by_name")
+    __slots__ = ("_by_id", "_by_name", "_image")
 
-    def __init__(self) -> None:
+    def __init__(self, image: Image) -> None:
+        self._image = image
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[bytes, dict[int, Partition]] = {}
 
@@ -29,16 +34,25 @@ class Partitions:
         try:
             return self._by_name[topic][index]
         except KeyError:
-            raise UnknownTopicOrPartition(f"no partition {index} of topic {topic!r} here") from None
+            raise self._not_here(self._image.topics.get(topic), repr(topic), index) from None
 
     def find_by_id(self, topic_id: bytes, index: int) -> Partition:
-        topic = self._by_id.get(topic_id)
-        if topic is None:
-            raise UnknownTopicId(f"no topic with the id {topic_id.hex()} here")
-        partition = topic.get(index)
-        if partition is None:
-            raise UnknownTopicOrPartition(f"no partition {index} of the topic with the id {topic_id.hex()} here")
-        return partition
+        try:
+            return self._by_id[topic_id][index]
+        except KeyError:
+            known = self._image.topics_by_id.get(topic_id)
+            if known is None:
+                raise UnknownTopicId(f"no topic with the id {topic_id.hex()} here") from None
+            raise self._not_here(known, f"with the id {topic_id.hex()}", index) from None
+
+    def get(self, topic_id: bytes, index: int) -> Partition | None:
+        return self._by_id.get(topic_id, {}).get(index)
+
+    @staticmethod
+    def _not_here(topic: Topic | None, name: str, index: int) -> ProtocolError:
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return UnknownTopicOrPartition(f"no partition {index} of topic {name} here")
+        return NotLeaderOrFollower(f"partition {index} of topic {name} is on other nodes")
 
     def of_topic(self, topic: str) -> list[Partition]:
         return list(self._by_name.get(topic, {}).values())
@@ -48,6 +62,13 @@ class Partitions:
         assert partition.index not in topic, f"{partition} is there already"
         topic[partition.index] = partition
         self._by_id[partition.topic_id] = topic
+
+    def remove(self, partition: Partition) -> None:
+        topic = self._by_id[partition.topic_id]
+        del topic[partition.index]
+        if not topic:
+            del self._by_id[partition.topic_id]
+            del self._by_name[partition.topic]
 
     def remove_topic(self, topic_id: bytes) -> list[Partition]:
         topic = self._by_id.pop(topic_id, {})

@@ -1,11 +1,14 @@
 """What a node is told about itself when it starts."""
 
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from skidway.groups.settings import MINUTE_MS, GroupSettings
 from skidway.limits import Limits
 from skidway.metadata import topic_configs
+from skidway.quorum.settings import QuorumSettings
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,9 +27,31 @@ class NodeSettings:
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Topic settings (`retention.ms`, `flush`, …) for topics that have none of their own."""
     groups: GroupSettings = field(default_factory=GroupSettings)
+    voters: list[tuple[int, str, int]] = field(default_factory=list)
+    """(node id, host, port) of those who keep the metadata, for the first start. Empty: this node, alone."""
+    roles: frozenset[str] = frozenset({"broker", "controller"})
+    rack: str | None = None
+    session_timeout_ms: int = 1_200
+    heartbeat_ms: int = 200
+    replica_lag_ms: int = 10_000
+    quorum: QuorumSettings = field(default_factory=QuorumSettings)
+    peer_addresses: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    """For tests: where a node is reached, whatever it says of itself."""
     retention_check_ms: int = 300_000
     checkpoint_ms: int = 60_000
     compaction_check_ms: int = 15_000
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.roles
+
+    @property
+    def initial_cluster_id(self) -> str | None:
+        """What a new data directory is for. Nodes with the same first voters form one cluster."""
+        if self.cluster_id is not None or not self.voters:
+            return self.cluster_id
+        text = ",".join(f"{node_id}@{host}:{port}" for node_id, host, port in sorted(self.voters))
+        return urlsafe_b64encode(sha256(text.encode()).digest()[:16]).decode().rstrip("=")
 
     def validate(self) -> None:
         """Raises InvalidConfig for a topic default that is unknown or not obeyed."""

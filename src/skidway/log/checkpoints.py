@@ -3,7 +3,11 @@
 Every function here maps bytes to values and back; who writes them, when and how durably is the caller's affair.
 """
 
+import json
 from collections.abc import Iterable
+from dataclasses import dataclass
+
+from skidway.limits import INT64_MAX
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"
@@ -12,13 +16,57 @@ CLEANED_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 PARTITION_METADATA = "partition.metadata"
+TRUNCATED = "truncated"
 
-CLEAN_SHUTDOWN_TEXT = b'{"version":0,"brokerEpoch":-1}'
 TopicPartition = tuple[str, int]
 
 
 class CorruptCheckpoint(Exception):
     """A checkpoint file that does not follow its format."""
+
+
+@dataclass(slots=True, frozen=True)
+class Truncated:
+    """What a log whose tail was cut remembers of that in its own directory.
+
+    Other files may still speak of what is gone: those of the data directory are written now and then, and a worker may
+    be busy with a checkpoint that was begun before.
+    """
+
+    count: int = 0
+    """How often. A producer snapshot says how often it had been when it was taken."""
+    cuts: tuple[tuple[int, int], ...] = ()
+    """(which one, where) of those that other files may not know of yet, without what a later and deeper one covers."""
+    start_offset: int = 0
+    """Where the log began then: the snapshot that told may be gone."""
+    restart_at: int = -1
+    """Everything is to be dropped, and an empty log to begin here; -1 when that is done."""
+
+    @property
+    def is_marked(self) -> bool:
+        return bool(self.cuts)
+
+    @property
+    def offset(self) -> int:
+        """The deepest cut: what the files of the data directory say about offsets above is void."""
+        return self.cuts[0][1] if self.cuts else INT64_MAX
+
+    def voids(self, offset: int, truncations: int) -> bool:
+        """Whether a snapshot at `offset` is about a tail that is gone."""
+        return any(offset > end_offset for number, end_offset in self.cuts if number > truncations)
+
+    def cut(self, end_offset: int, start_offset: int, restart_at: int = -1) -> "Truncated":
+        count = self.count + 1
+        cuts = [*(cut for cut in self.cuts if cut[1] < end_offset), (count, end_offset)]
+        if len(cuts) > _CUTS_MAX:
+            # Voids a little more than it must.
+            cuts[:2] = [(cuts[1][0], cuts[0][1])]
+        return Truncated(count, tuple(cuts), start_offset, restart_at)
+
+
+NEVER_TRUNCATED = Truncated()
+_ALL_VOID = Truncated(1 << 30, ((1 << 30, 0),))
+_CUTS_MAX = 64
 
 
 def _write(lines: list[str]) -> bytes:
@@ -60,3 +108,33 @@ def read_epochs(data: bytes) -> list[tuple[int, int]]:
         return [(int(epoch), int(start)) for epoch, start in _read(data, 2)]
     except ValueError as error:
         raise CorruptCheckpoint(str(error)) from error
+
+
+def write_clean_shutdown(broker_epoch: int) -> bytes:
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def read_clean_shutdown(data: bytes) -> int:
+    """The broker epoch of the run that ended cleanly; -1 when it does not say."""
+    try:
+        epoch = json.loads(data)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1
+
+
+def write_truncated(truncated: Truncated) -> bytes:
+    start_offset, restart_at = truncated.start_offset, truncated.restart_at
+    return _write([f"{number} {end_offset} {start_offset} {restart_at}" for number, end_offset in truncated.cuts])
+
+
+def read_truncated(data: bytes) -> Truncated:
+    """A file that cannot be read voids everything: that costs a longer start, believing too much would cost the log."""
+    try:
+        rows = [[int(field) for field in row] for row in _read(data, 4)]
+    except (CorruptCheckpoint, ValueError):
+        return _ALL_VOID
+    if not rows:
+        return _ALL_VOID
+    count, _, start_offset, restart_at = rows[-1]
+    return Truncated(count, tuple((row[0], row[1]) for row in rows), start_offset, restart_at)

@@ -8,7 +8,7 @@ On disk, as in Kafka: `.cleaned` files mean nothing. Renaming one to `.swap`, du
 leads to the new segment. The segments it replaces are removed, then it gets its final name. They follow each other
 because a tombstone may leave a later one only when all that it deleted has left the earlier ones.
 
-Only segments below the recovery point are touched: a producer snapshot remembers what their batches told of producers.
+Only segments below a producer snapshot are touched, which remembers what their batches told of producers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from skidway.errors import StorageError
 from skidway.limits import INT64_MAX
-from skidway.log import compaction, retention
+from skidway.log import checkpointing, compaction, retention
 from skidway.log.compaction import Cleaned, CompactionResult, CompactionTask, Source, cleaned_path
 from skidway.log.segment import Segment, segment_name
 from skidway.log.swapping import SWAP, place
@@ -73,7 +73,7 @@ def dirty_offset(log: Log) -> int:
 
 def _cleanable(log: Log, now_ms: int) -> int:
     """How many segments from the first on may be compacted."""
-    bound = min(log.high_watermark, log.recovery_point)
+    bound = checkpointing.vouched(log)
     dirty = dirty_offset(log)
     lag_ms = log.settings.min_compaction_lag_ms
     segments = log.segments
@@ -209,7 +209,7 @@ class SwapTicket:
 class Compaction:
     """One compaction of one log, from begin to end. Belongs to the log's owner."""
 
-    __slots__ = ("_cleaned", "_log", "_placing", "_ready", "result", "segments", "task")
+    __slots__ = ("_cleaned", "_log", "_placing", "_ready", "abandoned", "result", "segments", "task")
 
     def __init__(self, log: Log, count: int, now_ms: int, token: str) -> None:
         self._log = log
@@ -220,12 +220,30 @@ class Compaction:
         self._cleaned: list[Cleaned] = []
         self._ready: Cleaned | None = None
         self._placing: Cleaned | None = None
+        self.abandoned = False
+        """The log was cut below what this was about: whatever comes of its tickets is dropped."""
+
+    @property
+    def end_offset(self) -> int:
+        return self.task.sources[-1].end_offset
+
+    @property
+    def is_swapping(self) -> bool:
+        """Whether new files may be on their way into place: from there on only the end is an end."""
+        return self._ready is not None or self._placing is not None
+
+    def abandon(self) -> None:
+        assert not self.is_swapping
+        self.abandoned = True
+        self._log.compaction = None
 
     def clean(self, compactor: Compactor) -> CleanTicket:
         return CleanTicket(self._log.disk, compactor, self.task)
 
     def on_cleaned(self, result: CompactionResult) -> SwapTicket | None:
         """The long part is done. Returns the next ticket, None when all is done."""
+        if self.abandoned:
+            return SwapTicket(self._log.disk, self.task, None, None)
         self.result = result
         self._cleaned = list(result.cleaned)
         return self._next(None)
@@ -233,6 +251,8 @@ class Compaction:
     def on_swapped(self, ticket: SwapTicket, *, stopping: bool = False) -> SwapTicket | None:
         """A swap ticket ran. With `stopping`, only what is decided is completed."""
         log = self._log
+        if self.abandoned:
+            return None
         if self._placing is not None:
             placed = next(s for s in log.segments if s.base_offset == self._placing.base_offset)
             placed.pinned = False
@@ -260,6 +280,8 @@ class Compaction:
     def end(self) -> None:
         """It is over; what had to wait for it goes on."""
         log = self._log
+        if self.abandoned:
+            return
         log.compaction = None
         if self.result is not None:
             log.cleaned_offset = max(log.cleaned_offset, self.result.end_offset)

@@ -10,14 +10,23 @@ from dataclasses import dataclass
 
 from skidway.errors import StorageError
 from skidway.limits import INT64_MAX
-from skidway.log.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
+from skidway.log.checkpoints import (
+    LEADER_EPOCHS,
+    NEVER_TRUNCATED,
+    TRUNCATED,
+    CorruptCheckpoint,
+    Truncated,
+    read_epochs,
+    read_truncated,
+)
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.recovery import Replay
 from skidway.log.segment import Segment
 from skidway.log.settings import LogSettings
-from skidway.log.swapping import SEGMENT_SUFFIXES, finish_swaps
+from skidway.log.swapping import INDEX_SUFFIXES, SEGMENT_SUFFIXES, finish_swaps
 from skidway.log.sync import snapshot_offset, snapshot_path
+from skidway.log.truncation import begin_anew
 from skidway.ports import Disk
 
 # Beyond these, compaction's `.log.swap` files are completed (see `swapping`).
@@ -41,6 +50,9 @@ class Loaded:
     end_offset: int
     recovery_point: int
     scanned_bytes: int
+    truncated: Truncated
+    epochs_saved: bool = False
+    """Whether the file says the same."""
     quarantine: str | None = None
 
 
@@ -54,7 +66,9 @@ class Loader:
         "now_ms",
         "producers",
         "proven",
+        "saved_epochs",
         "settings",
+        "truncated",
         "vouched",
     )
 
@@ -72,6 +86,8 @@ class Loader:
         self.vouched = 0
         self.names: list[str] = []
         self.made_segment = False
+        self.truncated = NEVER_TRUNCATED
+        self.saved_epochs: list[tuple[int, int]] = []
 
     def load(self, recovery_point: int, start_offset: int | None) -> Loaded:
         try:
@@ -86,6 +102,9 @@ class Loader:
             return self._quarantined([], start_offset or 0, str(error))
 
     def _load(self, recovery_point: int, start_offset: int | None) -> Loaded:
+        if self._read_truncated():
+            recovery_point = min(recovery_point, self.truncated.offset)
+            start_offset = max(min(start_offset or 0, self.truncated.offset), self.truncated.start_offset)
         try:
             names = finish_swaps(self.disk, self.directory, self.disk.list(self.directory), self.now_ms)
         except StorageError as error:
@@ -95,6 +114,7 @@ class Loader:
         snapshot, snapshot_start = self._restore_snapshot(recovery_point)
         start_offset = max(start_offset or 0, snapshot_start)
         segments = self._find_segments()
+        self._distrust_indexes(segments)
         if segments and self._lost_beginning(segments[0].base_offset, start_offset):
             self._drop(segments)
             segments = []
@@ -107,6 +127,10 @@ class Loader:
             end_offset, scanned = self._replay(segments, snapshot, epochs)
         except (Unproven, StorageError) as error:
             return self._quarantined(segments, start_offset, str(error))
+        for epoch, begin in self.saved_epochs:
+            # It began and nobody wrote in it: no batch tells.
+            if begin == end_offset:
+                epochs.assign(epoch, begin)
         start = max(start_offset, segments[0].base_offset)
         if start > end_offset and any(segment.size for segment in segments):
             # Whatever the checkpoint file speaks about, it is not this log: believing it would delete all of it.
@@ -120,7 +144,20 @@ class Loader:
                 self._drop([segment])
             end_offset = start
         epochs.forget_before(start)
-        return Loaded(segments, self.producers, epochs, start, end_offset, min(self.vouched, end_offset), scanned)
+        recovery_point = min(self.vouched, end_offset)
+        epochs_saved = epochs.entries() == self.saved_epochs
+        return Loaded(
+            segments, self.producers, epochs, start, end_offset, recovery_point, scanned, self.truncated, epochs_saved
+        )
+
+    def _read_truncated(self) -> bool:
+        try:
+            self.truncated = read_truncated(self.disk.read(f"{self.directory}/{TRUNCATED}"))
+        except FileNotFoundError:
+            return False
+        if self.truncated.restart_at >= 0:
+            self.truncated = begin_anew(self.disk, self.directory, self.truncated)
+        return True
 
     def _quarantined(self, segments: list[Segment], start_offset: int, reason: str) -> Loaded:
         base = segments[0].base_offset if segments else 0
@@ -129,7 +166,9 @@ class Loader:
         if not segments:
             segments = [Segment(self.disk, self.directory, end, 0, self.now_ms)]
         why = f"{self.directory} below offset {self.proven}: {reason}"
-        return Loaded(segments, self.producers, LeaderEpochs(), start, end, self.proven, 0, quarantine=why)
+        return Loaded(
+            segments, self.producers, LeaderEpochs(), start, end, self.proven, 0, self.truncated, quarantine=why
+        )
 
     def _tidy(self, names: list[str]) -> list[str]:
         bases = {name[:-4] for name in names if name.endswith(".log")}
@@ -148,11 +187,21 @@ class Loader:
         sizes = {base: self.disk.size(f"{self.directory}/{base:020d}.log") for base in bases}
         return [Segment(self.disk, self.directory, base, sizes[base], self.now_ms) for base in bases]
 
+    def _distrust_indexes(self, segments: list[Segment]) -> None:
+        """From the first cut on, a checkpoint that was begun before may have left the indexes of what is gone."""
+        if not self.truncated.is_marked:
+            return
+        for number, segment in enumerate(segments):
+            if number + 1 == len(segments) or segments[number + 1].base_offset >= self.truncated.offset:
+                for suffix in INDEX_SUFFIXES:
+                    self.disk.remove(segment.path(suffix))
+
     def _lost_beginning(self, base_offset: int, start_offset: int) -> bool:
-        # Segments are given up only below a snapshot. Without any, the first one's name never became durable,
-        # and what is there continues nothing.
+        # Segments are given up only below a snapshot, which a truncation may have taken away. Without any, the first
+        # one's name never became durable, and what is there continues nothing.
         any_snapshot = any(snapshot_offset(name) is not None for name in self.names)
-        return base_offset > max(start_offset, self.proven) and not any_snapshot
+        known = any_snapshot or self.truncated.is_marked
+        return base_offset > max(start_offset, self.proven) and not known
 
     def _new_segment(self, base_offset: int) -> Segment:
         segment = Segment(self.disk, self.directory, base_offset, 0, self.now_ms)
@@ -168,11 +217,12 @@ class Loader:
     def _restore_snapshot(self, recovery_point: int) -> tuple[int, int]:
         """Load the highest snapshot that can be believed; returns its offset and the start offset it tells."""
         self.proven = recovery_point
+        self._remove_void_snapshots()
         offsets = sorted(offset for name in self.names if (offset := snapshot_offset(name)) is not None)
         for offset in reversed(offsets):
             path = snapshot_path(self.directory, offset)
             try:
-                start_offset = self.producers.load_snapshot(self.disk.read(path), self.now_ms)
+                start_offset = self.producers.load_snapshot(self.disk.read(path), self.now_ms).start_offset
             except CorruptSnapshot:
                 continue
             if start_offset is not None or offset <= recovery_point:
@@ -182,11 +232,28 @@ class Loader:
             self.producers.entries = {}
         return 0, 0
 
+    def _remove_void_snapshots(self) -> None:
+        if not self.truncated.is_marked:
+            return
+        for name in list(self.names):
+            offset = snapshot_offset(name)
+            if offset is None:
+                continue
+            path = snapshot_path(self.directory, offset)
+            try:
+                void = self.truncated.voids(offset, Producers().load_snapshot(self.disk.read(path), 0).truncations)
+            except CorruptSnapshot:
+                void = True
+            if void:
+                self.names.remove(name)
+                self.disk.remove(path)
+
     def _read_epochs(self, snapshot: int) -> LeaderEpochs:
         try:
-            epochs = LeaderEpochs(read_epochs(self.disk.read(f"{self.directory}/{LEADER_EPOCHS}")))
+            self.saved_epochs = read_epochs(self.disk.read(f"{self.directory}/{LEADER_EPOCHS}"))
         except (FileNotFoundError, CorruptCheckpoint):
             return LeaderEpochs()
+        epochs = LeaderEpochs(self.saved_epochs)
         # What the replay will see, it sees from the batches.
         epochs.truncate_to(snapshot)
         return epochs

@@ -13,37 +13,30 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from struct import Struct
-from zlib import crc32
 
 from skidway.errors import OffsetOutOfRange, RecordListTooLarge, StorageError
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, Limits
-from skidway.log import cleaning, lookup, retention
-from skidway.log.checkpoints import write_epochs
+from skidway.log import checkpointing, cleaning, following, lookup, retention, rolling, truncation
 from skidway.log.loading import Loaded, Loader
 from skidway.log.producers import Producers
-from skidway.log.segment import NEVER, Segment
+from skidway.log.segment import Segment
 from skidway.log.settings import LogSettings
 from skidway.log.sync import SyncTicket
-from skidway.ports import Disk, File, FileSlice
+from skidway.ports import Buffer, Disk, File, FileSlice
 from skidway.records.batch import BatchHeader
 
 _STAMP = Struct(">qii")
 _stamp = _STAMP.pack_into
 
-# Ends of appended batches that wait for the high watermark; past that their positions are looked up in the index.
-_ENDS_MAX = 65_536
 # Closed segments of one log that keep their descriptor and indexes after a read.
 _LOADED_MAX = 4
+# Where followers went on reading lately.
+_TAILS_MAX = 8
 
 
 class Log:
     __slots__ = (
-        "_active",
         "_begun_offset",
-        "_checkpointing",
-        "_ends",
-        "_epoch",
-        "_epochs_changed",
         "_extra_files",
         "_generation",
         "_loaded",
@@ -51,29 +44,37 @@ class Log:
         "_names_begun",
         "_names_synced",
         "_parent_synced",
-        "_saved_start",
         "_settings",
         "_tail",
-        "_unsynced",
+        "_tails",
         "_watermark_position",
         "_watermark_segment",
+        "active",
         "bytes_since_checkpoint",
+        "checkpoints_begun",
         "cleaned_offset",
         "compaction",
         "directory",
         "disk",
         "doomed",
         "end_offset",
+        "ends",
+        "epoch",
         "epochs",
+        "epochs_changed",
         "failure",
         "high_watermark",
         "limits",
         "producers",
         "quarantined",
         "recovery_point",
+        "saved_start",
         "segments",
+        "snapshots",
         "start_offset",
         "synced_offset",
+        "truncated",
+        "unsynced",
     )
 
     def __init__(self, disk: Disk, directory: str, settings: LogSettings, loaded: Loaded, limits: Limits) -> None:
@@ -82,14 +83,16 @@ class Log:
         self.limits = limits
         self._settings = settings
         self.segments = loaded.segments
-        self._active = loaded.segments[-1]
+        self.active = loaded.segments[-1]
         self.producers = loaded.producers
         self.epochs = loaded.epochs
-        self._epoch = loaded.epochs.latest
-        self._epochs_changed = loaded.end_offset > loaded.recovery_point
-        self.start_offset = self._saved_start = loaded.start_offset
+        self.epoch = loaded.epochs.latest
+        self.epochs_changed = not loaded.epochs_saved
+        self.truncated = loaded.truncated
+        self.start_offset = self.saved_start = loaded.start_offset
         self.end_offset = self.high_watermark = self.synced_offset = self._begun_offset = loaded.end_offset
         self.recovery_point = loaded.recovery_point
+        self.snapshots = [loaded.recovery_point] if loaded.recovery_point else []
         self.bytes_since_checkpoint = loaded.scanned_bytes
         self.failure = loaded.quarantine
         self.quarantined = loaded.quarantine is not None
@@ -97,19 +100,21 @@ class Log:
         self.cleaned_offset = 0
         self.compaction: cleaning.Compaction | None = None
         # Where the high watermark lies, and the ends of the batches above it: (end offset, position, segment).
-        self._watermark_segment = self._active
-        self._watermark_position = self._active.size
-        self._ends: deque[tuple[int, int, Segment]] = deque()
+        self._watermark_segment = self.active
+        self._watermark_position = self.active.size
+        self.ends: deque[tuple[int, int, Segment]] = deque()
         # Where the batch begins that follows the last read up to the watermark or the end.
-        self._tail: tuple[int, Segment, int] = (-1, self._active, 0)
-        self._unsynced: list[Segment] = []
+        self._tail: tuple[int, Segment, int] = (-1, self.active, 0)
+        # The same for reads up to the end: followers are not all at the same place.
+        self._tails: dict[int, tuple[int, Segment, int]] = {}
+        self.unsynced: list[Segment] = []
         self._loaded: list[Segment] = []
         # Names made in the directory, counted: made, part of a begun ticket, durable.
         self._names = self._names_begun = self._names_synced = 0
         self._parent_synced = True
         self._extra_files: list[File] = []
         self._generation = 0
-        self._checkpointing = False
+        self.checkpoints_begun = 0
 
     @classmethod
     def open(
@@ -134,8 +139,8 @@ class Log:
         if loader.made_segment or not loader.clean:
             log._names += 1
             log._parent_synced = False
-        log._schedule_roll(log._active)
         if not log.quarantined:
+            rolling.schedule(log.active, settings)
             retention.give_up_below_start(log, now_ms)
         return log
 
@@ -148,24 +153,8 @@ class Log:
     @settings.setter
     def settings(self, settings: LogSettings) -> None:
         self._settings = settings
-        self._schedule_roll(self._active)
-
-    def _schedule_roll(self, segment: Segment) -> None:
-        """When the active segment is too old: by record time, or by the clock when its first batch has none."""
-        segment.roll_after_ms = segment.roll_after_timestamp = NEVER
-        if not segment.size or self.quarantined:
-            return
-        settings = self._settings
-        wait_ms = settings.segment_ms
-        if settings.segment_jitter_ms > 0:
-            # Spread over the segments, not drawn: the same log rolls at the same time in every run.
-            wait_ms -= crc32(segment.path(".log").encode()) % settings.segment_jitter_ms
-        if segment.first_timestamp >= 0:
-            segment.roll_after_timestamp = segment.first_timestamp + wait_ms
-        else:
-            segment.roll_after_ms = segment.created_ms + wait_ms
-        if len(segment.index) * 8 >= settings.segment_index_bytes // 8 * 8:
-            segment.roll_after_ms = -1
+        if not self.quarantined:
+            rolling.schedule(self.active, settings)
 
     # Appending.
 
@@ -176,7 +165,7 @@ class Log:
         """
         if self.failure is not None:
             raise StorageError(self.failure)
-        segment = self._active
+        segment = self.active
         position = segment.size
         size = len(batch)
         base_offset = self.end_offset
@@ -199,7 +188,7 @@ class Log:
         assert written_at == position, "somebody else wrote to the segment"
         end = segment.size = position + size
         if position == segment.synced_size:
-            self._unsynced.append(segment)
+            self.unsynced.append(segment)
         if timestamp > segment.max_timestamp:
             segment.max_timestamp = timestamp
             segment.max_timestamp_offset = last_offset
@@ -208,7 +197,7 @@ class Log:
         if position == 0:
             segment.first_timestamp = timestamp
             segment.created_ms = now_ms
-            self._schedule_roll(segment)
+            rolling.schedule(segment, self._settings)
         if header.producer_id >= 0:
             self.producers.record(
                 header.producer_id,
@@ -220,19 +209,19 @@ class Log:
                 header.attributes,
                 now_ms,
             )
-        if leader_epoch != self._epoch:
+        if leader_epoch != self.epoch:
             self._begin_epoch(leader_epoch, base_offset)
         end_offset = self.end_offset = last_offset + 1
         self.bytes_since_checkpoint += size
-        self._ends.append((end_offset, end, segment))
+        self.ends.append((end_offset, end, segment))
         return base_offset
 
     def _make_room(self, size: int, now_ms: int) -> Segment:
         if size > self._settings.segment_bytes:
             raise RecordListTooLarge(f"{size} bytes do not fit into a segment of {self._settings.segment_bytes}")
-        if self._active.size:
+        if self.active.size:
             self.roll(now_ms)
-        return self._active
+        return self.active
 
     def _add_index_entry(self, segment: Segment, last_offset: int, position: int) -> None:
         settings = self._settings
@@ -241,19 +230,27 @@ class Log:
         segment.index_due = position + settings.index_interval_bytes
         if (len(segment.index) + 1) * 8 > settings.segment_index_bytes:
             segment.roll_after_ms = -1
-        if len(self._ends) > _ENDS_MAX:
-            self._ends.clear()
+        if len(self.ends) > following.ENDS_MAX:
+            self.ends.clear()
 
     def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
         if self.epochs.assign(leader_epoch, base_offset):
-            self._epoch = leader_epoch
-            self._epochs_changed = True
+            self.epoch = leader_epoch
+            self.epochs_changed = True
+
+    def append_fetched(self, records: Buffer, now_ms: int) -> following.BatchRange:
+        """Write batches as a leader sent them, all checked first. CorruptMessage when one is wrong; nothing changed."""
+        return following.append(self, records, now_ms)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """This node leads from here on: the epoch begins at the end offset even if it never writes anything."""
+        self._begin_epoch(epoch, self.end_offset)
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment at the end offset; nothing when the active one is still empty."""
         if self.failure is not None:
             raise StorageError(self.failure)
-        closed = self._active
+        closed = self.active
         if not closed.size:
             return
         segment = Segment(self.disk, self.directory, self.end_offset, 0, now_ms)
@@ -264,17 +261,17 @@ class Log:
         closed.times.append(closed.max_timestamp, closed.max_timestamp_offset - closed.base_offset)
         closed.index_saved = False
         self.segments.append(segment)
-        self._active = segment
+        self.active = segment
         self._names += 1
         self._note_loaded(closed)
 
     def _note_loaded(self, segment: Segment) -> None:
-        if segment is self._active or segment in self._loaded:
+        if segment is self.active or segment in self._loaded:
             return
         self._loaded.append(segment)
         if len(self._loaded) > _LOADED_MAX:
             # What is not synced keeps its descriptor: a new one might not be told of a failed write.
-            idle = next((known for known in self._loaded if known not in self._unsynced), None)
+            idle = next((known for known in self._loaded if known not in self.unsynced), None)
             if idle is not None:
                 self._loaded.remove(idle)
                 idle.unload()
@@ -294,10 +291,10 @@ class Log:
         if committed:
             bound, last, last_position = self.high_watermark, self._watermark_segment, self._watermark_position
         else:
-            bound, last, last_position = self.end_offset, self._active, self._active.size
+            bound, last, last_position = self.end_offset, self.active, self.active.size
         if offset >= bound:
             return None
-        tail = self._tail
+        tail = self._tail if committed else self._tails.get(offset, self._tail)
         # At the end of a segment that is not the last one, a roll has put the offset into the next.
         known = tail[0] == offset and (tail[1] is last or tail[2] < tail[1].size)
         try:
@@ -306,13 +303,21 @@ class Log:
             if limit - position <= max_bytes:
                 end = limit
                 if segment is last:
-                    self._tail = (bound, segment, end)
+                    self._keep_tail((bound, segment, end), committed)
             else:
                 end = segment.boundary(position, position + max_bytes, at_least_one=min_one)
             # A batch that reaches past the watermark is not there yet.
             return FileSlice(segment.file, position, end - position) if position < end <= limit else None
         except OSError as error:
             raise StorageError(f"{self.directory}: {error}") from error
+
+    def _keep_tail(self, tail: tuple[int, Segment, int], committed: bool) -> None:
+        if committed:
+            self._tail = tail
+            return
+        self._tails[tail[0]] = tail
+        if len(self._tails) > _TAILS_MAX:
+            del self._tails[next(iter(self._tails))]
 
     def locate(self, offset: int) -> tuple[Segment, int]:
         """The segment and position of the batch that holds `offset`, or of the first one after it."""
@@ -329,32 +334,25 @@ class Log:
             if batch is not None:
                 return segment, batch[0]
             number += 1
-        return self._active, self._active.size
+        return self.active, self.active.size
 
     def committed_bytes_after(self, offset: int) -> int:
         """About how many bytes a read could get, without touching the disk; never too few."""
         if offset >= self.high_watermark:
             return 0
-        last = self._watermark_segment
-        if self._tail[0] == offset and self._tail[1] is last:
+        if self._tail[0] == offset and self._tail[1] is self._watermark_segment:
             return self._watermark_position - self._tail[2]
-        if offset < last.base_offset:
-            number = bisect_right(self.segments, offset, key=_base_offset) - 1
-            between = self.segments[max(number, 0) :]
-            return self._watermark_position + sum(s.size for s in between if s.base_offset < last.base_offset)
-        index = last.index
-        entry = index.entries_below(offset + 1 - last.base_offset)
-        return self._watermark_position - (index.positions[entry - 1] if entry else 0)
+        return lookup.bytes_between(self.segments, offset, self._watermark_segment, self._watermark_position)
 
     def advance_high_watermark(self, offset: int) -> None:
         """Everything below `offset` may be read. Never goes back."""
         if offset <= self.high_watermark:
             return
-        ends = self._ends
+        ends = self.ends
         if offset >= self.end_offset:
             self.high_watermark = self.end_offset
-            self._watermark_segment = self._active
-            self._watermark_position = self._active.size
+            self._watermark_segment = self.active
+            self._watermark_position = self.active.size
             ends.clear()
             return
         found = None
@@ -365,6 +363,13 @@ class Log:
         else:
             self._watermark_segment, self._watermark_position = self.locate(offset)
         self.high_watermark = offset
+
+    def begin_at(self, high_watermark: int) -> None:
+        """After a start: what is known to be committed, which may be less than what is there."""
+        if self.quarantined:
+            return
+        self.high_watermark = min(max(high_watermark, self.start_offset), self.end_offset)
+        self._watermark_segment, self._watermark_position = self.locate(self.high_watermark)
 
     # Durability.
 
@@ -377,18 +382,18 @@ class Log:
         """What makes everything appended so far durable; None when that is done or another sync has begun it."""
         if self.failure is not None or not self.dirty:
             return None
-        ticket = self._ticket()
+        ticket = self.new_ticket()
         self._begun_offset = self.end_offset
         self._names_begun = self._names
         return ticket
 
-    def _ticket(self) -> SyncTicket:
+    def new_ticket(self) -> SyncTicket:
         ticket = SyncTicket(self.disk, self.directory, self.end_offset)
         ticket.generation = self._generation
         ticket.names = self._names
         # Whatever an earlier ticket has not finished yet is synced again: tickets may finish in any order.
-        ticket.segments = [(segment, segment.size) for segment in self._unsynced]
-        ticket.files = [segment.file for segment in self._unsynced]
+        ticket.segments = [(segment, segment.size) for segment in self.unsynced]
+        ticket.files = [segment.file for segment in self.unsynced]
         if self._names > self._names_synced:
             ticket.files += self._extra_files
             ticket.directories = [self.directory]
@@ -401,16 +406,26 @@ class Log:
         self._extra_files.append(file)
         self._names += 1
 
+    def sync_names(self) -> None:
+        """On the owner's thread: the log can be found after a crash."""
+        for file in self._extra_files:
+            file.sync()
+        self.disk.sync_directory(self.directory)
+        if not self._parent_synced:
+            self.disk.sync_directory(self.directory.rpartition("/")[0])
+        self._names_synced, self._parent_synced, self._extra_files = self._names, True, []
+
     def finish_sync(self, ticket: SyncTicket) -> None:
         """The ticket's `run` returned."""
         retention.leave(self.doomed, ticket)
         if ticket.is_checkpoint:
-            self._checkpointing = False
+            self.checkpoints_begun -= 1
         if ticket.generation != self._generation:
+            checkpointing.void(self, ticket)
             return
         for segment, size in ticket.segments:
             segment.synced_size = max(segment.synced_size, size)
-        self._unsynced = [segment for segment in self._unsynced if segment.synced_size < segment.size]
+        self.unsynced = [segment for segment in self.unsynced if segment.synced_size < segment.size]
         self._names_synced = max(self._names_synced, ticket.names)
         self._names_begun = max(self._names_begun, ticket.names)
         self._begun_offset = max(self._begun_offset, ticket.offset)
@@ -418,28 +433,21 @@ class Log:
             self._parent_synced = True
             self._extra_files = []
         self.synced_offset = max(self.synced_offset, ticket.offset)
-        if ticket.is_checkpoint and ticket.snapshot:
-            self.recovery_point = max(self.recovery_point, ticket.offset)
-            self._saved_start = max(self._saved_start, ticket.start_offset)
-            if ticket.epochs is not None and ticket.epochs == write_epochs(self.epochs.entries()):
-                self._epochs_changed = False
-            # Not earlier: until now a crash may take the start offset back.
-            self.epochs.forget_before(ticket.start_offset)
-            for segment, size, _, _ in ticket.indexes:
-                # A segment may have grown since its indexes were copied.
-                segment.index_saved = segment is not self._active and segment.size == size
+        if ticket.is_checkpoint:
+            checkpointing.finish(self, ticket)
 
     def finish_without_housekeeping(self, ticket: SyncTicket) -> None:
         """The ticket synced, then failed (a full disk, say): what it should have saved or removed waits for another."""
         assert ticket.synced
         if ticket.is_checkpoint:
-            ticket.is_checkpoint = self._checkpointing = False
-            self._epochs_changed = True
+            ticket.is_checkpoint = False
+            self.checkpoints_begun -= 1
+            self.epochs_changed = True
         self.finish_sync(ticket)
 
     @property
     def is_checkpointing(self) -> bool:
-        return self._checkpointing
+        return self.checkpoints_begun > 0
 
     @property
     def checkpoint_due(self) -> bool:
@@ -452,32 +460,9 @@ class Log:
         for a checkpoint. None when there is nothing to do or one is under way; a log that is closing does not count
         on that one.
         """
-        if self.failure is not None or (self._checkpointing and not closing):
+        if self.failure is not None or (self.is_checkpointing and not closing):
             return None
-        doomed = [item for item in self.doomed if item.begun is None]
-        news = self.end_offset > self.recovery_point or self.start_offset > self._saved_start
-        if not news and not doomed and not self.dirty:
-            return None
-        ticket = self._ticket()
-        ticket.is_checkpoint = self._checkpointing = True
-        retention.enter(ticket, doomed, self.recovery_point)
-        if news:
-            self._enter_state(ticket)
-        return ticket
-
-    def _enter_state(self, ticket: SyncTicket) -> None:
-        replaced = self.compaction.segments if self.compaction is not None else ()
-        ticket.indexes = [
-            (segment, segment.size, *segment.index_bytes())
-            for segment in self.segments
-            if segment.size and (segment is self._active or not segment.index_saved) and segment not in replaced
-        ]
-        if self._epochs_changed:
-            ticket.epochs = write_epochs(self.epochs.entries())
-        ticket.start_offset = self.start_offset
-        ticket.snapshot = self.producers.to_snapshot(self.start_offset)
-        ticket.snapshots_kept_from = self.recovery_point
-        self.bytes_since_checkpoint = 0
+        return checkpointing.begin(self)
 
     def fail(self, reason: str) -> None:
         """The disk broke a promise: no appends until the log is opened anew."""
@@ -512,32 +497,50 @@ class Log:
         return retention.schedule(self.doomed, now_ms, self._settings.file_delete_delay_ms)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Cut off everything from the batch that holds `offset` on. The result is durable on return."""
-        retention.truncate(self, offset, now_ms)
+        """Cut off everything from the batch that holds `offset` on, durably; the log may end before `offset` then.
 
-    def reload(self, recovery_point: int, now_ms: int) -> None:
-        """Take the state from the files again, after they were changed behind it. Tickets under way are void."""
-        watermark, generation, doomed = self.high_watermark, self._generation, self.doomed
-        cleaned_offset = self.cleaned_offset
-        producers = Producers(count_max=self.producers.count_max, expiry_ms=self.producers.expiry_ms)
-        loader = Loader(self.disk, self.directory, self._settings, producers, clean=False, now_ms=now_ms)
-        loaded = loader.load(recovery_point, self.start_offset)
-        self.__init__(self.disk, self.directory, self._settings, loaded, self.limits)  # type: ignore[misc]
-        self._generation = generation + 1
-        self.doomed = doomed
-        self.cleaned_offset = cleaned_offset
-        self._schedule_roll(self._active)
-        if watermark < self.high_watermark:
-            self.high_watermark = watermark
-            self._watermark_segment, self._watermark_position = self.locate(watermark)
+        Epochs that began at or after the end are forgotten in any case. StorageError while a compaction of what goes
+        is being put in place (`failure` is None: try again later) or when the disk refuses (then it is not).
+        """
+        truncation.truncate(self, offset, now_ms)
+
+    def restart_at(self, offset: int, now_ms: int) -> None:
+        """Drop everything and begin empty at `offset`, durably: a crash leaves the old log or the new one.
+
+        Ends a quarantine. StorageError as in `truncate_to`.
+        """
+        truncation.restart(self, offset, now_ms)
+
+    def end_at(self, end_offset: int, recovery_point: int) -> None:
+        """The files, `segments`, `producers` and `epochs` were cut to end here. Tickets under way are void."""
+        self._generation += 1
+        self.active = self.segments[-1]
+        self.end_offset = end_offset
+        self.epoch = self.epochs.latest
+        self.epochs_changed = True
+        self.recovery_point = recovery_point
+        self.snapshots = [recovery_point] if recovery_point else []
+        self.cleaned_offset = min(self.cleaned_offset, end_offset)
+        # A checkpoint that ran and was not finished proves more than is known here.
+        self.synced_offset = self._begun_offset = max(min(self.synced_offset, end_offset), recovery_point)
+        self.saved_start = min(self.saved_start, self.start_offset)
+        self._names_begun = self._names_synced
+        self.unsynced = [s for s in self.unsynced if s in self.segments and s.synced_size < s.size]
+        self._loaded = [segment for segment in self._loaded if segment in self.segments[:-1]]
+        self._tail = (-1, self.active, 0)
+        self._tails.clear()
+        self.ends.clear()
+        rolling.schedule(self.active, self._settings)
+        self.begin_at(min(self.high_watermark, end_offset))
 
     def forget_segment(self, segment: Segment) -> None:
         """A segment has left `segments`: nothing may lead to it any more."""
-        for known in (self._unsynced, self._loaded):
+        for known in (self.unsynced, self._loaded):
             if segment in known:
                 known.remove(segment)
+        self._tails.clear()
         if self._tail[1] is segment:
-            self._tail = (-1, self._active, 0)
+            self._tail = (-1, self.active, 0)
         if self._watermark_segment is segment:
             # Nothing above the watermark is given up, so it lies where the next segment begins.
             after = bisect_right(self.segments, segment.base_offset, key=_base_offset)
@@ -565,17 +568,11 @@ class Log:
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first committed record at or after `timestamp`."""
-        try:
-            return lookup.offset_for_timestamp(self, timestamp)
-        except OSError as error:
-            raise StorageError(f"{self.directory}: {error}") from error
+        return lookup.offset_for_timestamp(self, timestamp)
 
     def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
         """The same of the first committed record that has the largest timestamp."""
-        try:
-            return lookup.offset_of_max_timestamp(self)
-        except OSError as error:
-            raise StorageError(f"{self.directory}: {error}") from error
+        return lookup.offset_of_max_timestamp(self)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(epoch, self.end_offset)

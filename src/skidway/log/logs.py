@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from skidway.errors import StorageError
 from skidway.limits import DEFAULT_LIMITS, Limits
+from skidway.log import truncation
 from skidway.log.checkpoints import (
     CLEAN_SHUTDOWN,
-    CLEAN_SHUTDOWN_TEXT,
     CLEANED_OFFSETS,
     HIGH_WATERMARKS,
     PARTITION_METADATA,
@@ -22,7 +22,10 @@ from skidway.log.checkpoints import (
     START_OFFSETS,
     CorruptCheckpoint,
     TopicPartition,
+    Truncated,
+    read_clean_shutdown,
     read_offsets,
+    write_clean_shutdown,
     write_offsets,
 )
 from skidway.log.log import Log
@@ -34,6 +37,10 @@ Job = Callable[[], None]
 _NAME_MAX = 255
 _DELETED = "-delete"
 _STRAY = "-stray"
+
+
+def _nothing_saved() -> dict[str, dict[TopicPartition, int]]:
+    return {name: {} for name in (CLEANED_OFFSETS, RECOVERY_POINTS, START_OFFSETS, HIGH_WATERMARKS)}
 
 
 def directory_name(topic: str, partition: int) -> str:
@@ -67,13 +74,15 @@ def parse_partition_metadata(data: bytes) -> bytes | None:
 class FilesTicket:
     """Directories to remove and small files to replace: run on any thread, in order."""
 
-    __slots__ = ("disk", "done", "files", "trees")
+    __slots__ = ("disk", "done", "files", "trees", "truncated")
     maintenance = True
 
     def __init__(self, disk: Disk, files: list[tuple[str, bytes]], trees: list[str]) -> None:
         self.disk = disk
         self.files = files
         self.trees = trees
+        self.truncated: list[tuple[Log, Truncated]] = []
+        """Logs that were truncated before the files were written."""
         self.done = False
 
     def run(self) -> None:
@@ -82,6 +91,8 @@ class FilesTicket:
             self.disk.remove_tree(path)
         for path, data in self.files:
             self.disk.write_atomic(path, data)
+        for log, _ in self.truncated:
+            self.disk.sync_directory(log.directory)
         self.done = True
 
 
@@ -90,31 +101,28 @@ class Logs:
         "_deleted",
         "_opened",
         "_replaced",
-        "_saved_cleaned",
-        "_saved_points",
-        "_saved_starts",
+        "_saved",
         "_saving",
         "clean",
+        "clean_epoch",
         "disk",
         "found",
         "limits",
-        "saved_watermarks",
     )
 
     def __init__(self, disk: Disk, limits: Limits = DEFAULT_LIMITS) -> None:
         self.disk = disk
         self.limits = limits
         self.clean = False
+        self.clean_epoch = -1
+        """The broker epoch of a run that ended cleanly."""
         self.found: dict[TopicPartition, bytes | None] = {}
         """Partitions on disk that are not loaded yet, and the topic ids in them."""
-        self.saved_watermarks: dict[TopicPartition, int] = {}
-        self._saved_points: dict[TopicPartition, int] = {}
-        self._saved_starts: dict[TopicPartition, int] = {}
-        self._saved_cleaned: dict[TopicPartition, int] = {}
+        self._saved = _nothing_saved()
         self._opened: dict[TopicPartition, Log] = {}
         self._deleted: list[tuple[int, str]] = []
         self._saving = False
-        self._replaced: tuple[dict[TopicPartition, int], dict[TopicPartition, int]] = ({}, {})
+        self._replaced = _nothing_saved()
         """What the files say until the save that is under way has come through."""
 
     @classmethod
@@ -124,13 +132,11 @@ class Logs:
         names = disk.list("")
         logs.clean = CLEAN_SHUTDOWN in names
         if logs.clean:
+            logs.clean_epoch = read_clean_shutdown(disk.read(CLEAN_SHUTDOWN))
             disk.remove(CLEAN_SHUTDOWN)
         # Without the mark a crash may follow; after a crash names may be in memory only.
         disk.sync_directory("")
-        logs._saved_points = logs._read_offsets(RECOVERY_POINTS)
-        logs._saved_starts = logs._read_offsets(START_OFFSETS)
-        logs._saved_cleaned = logs._read_offsets(CLEANED_OFFSETS)
-        logs.saved_watermarks = logs._read_offsets(HIGH_WATERMARKS)
+        logs._saved = {name: logs._read_offsets(name) for name in logs._saved}
         for name in names:
             key = parse_directory_name(name)
             if key is not None:
@@ -152,6 +158,11 @@ class Logs:
         except FileNotFoundError:
             return None
 
+    @property
+    def saved_watermarks(self) -> dict[TopicPartition, int]:
+        """What was known to be committed when it was last saved: where `Log.begin_at` of a replica begins."""
+        return self._saved[HIGH_WATERMARKS]
+
     def items(self) -> list[tuple[TopicPartition, Log]]:
         return list(self._opened.items())
 
@@ -171,12 +182,14 @@ class Logs:
             directory_name(topic, partition),
             settings,
             clean=self.clean,
-            recovery_point=self._saved_points.get(key, 0),
-            start_offset=self._saved_starts.get(key),
+            recovery_point=self._saved[RECOVERY_POINTS].get(key, 0),
+            start_offset=self._saved[START_OFFSETS].get(key),
             now_ms=now_ms,
             limits=self.limits,
         )
-        log.cleaned_offset = self._saved_cleaned.get(key, 0)
+        bound = log.truncated.offset
+        log.cleaned_offset = min(self._saved[CLEANED_OFFSETS].get(key, 0), bound)
+        self.saved_watermarks[key] = min(self.saved_watermarks.get(key, 0), bound)
         if metadata is not None:
             log.sync_with(metadata)
         elif not self.clean and log.recovery_point == 0 and self.found[key] is not None:
@@ -205,7 +218,8 @@ class Logs:
         key = (topic, partition)
         assert key not in self._opened, key
         assert key not in self.found, key
-        if any(key in offsets for offsets in self._replaced) or (self._saving and self._is_saved(key)):
+        under_way = [*self._replaced.values(), *(self._saved.values() if self._saving else ())]
+        if any(key in offsets for offsets in under_way):
             raise StorageError("the offsets of a deleted topic of the same name are still being saved")
         self._forget_offsets(key)
         directory = directory_name(topic, partition)
@@ -225,17 +239,9 @@ class Logs:
         self._opened[key] = log
         return log
 
-    def _is_saved(self, key: TopicPartition) -> bool:
-        return key in self._saved_points or key in self._saved_starts
-
     def _forget_offsets(self, key: TopicPartition) -> None:
         # What the files say about an earlier partition of this name must not be read as the new one's.
-        files = {
-            RECOVERY_POINTS: self._saved_points,
-            START_OFFSETS: self._saved_starts,
-            CLEANED_OFFSETS: self._saved_cleaned,
-        }
-        for name, offsets in files.items():
+        for name, offsets in self._saved.items():
             if offsets.pop(key, None) is not None:
                 self.disk.write_atomic(name, write_offsets(offsets))
 
@@ -294,45 +300,40 @@ class Logs:
         self._saving = True
         due = [name for due_ms, name in self._deleted if due_ms <= now_ms]
         self._deleted = [item for item in self._deleted if item[0] > now_ms]
-        points, starts = self._saved_points, self._saved_starts
-        ticket = FilesTicket(self.disk, self._checkpoint_files(), due)
-        self._replaced = (points, starts)
-        return ticket
+        self._replaced = self._saved
+        return self._ticket(due)
 
     def finish_save(self, ticket: FilesTicket) -> None:
         self._saving = False
         if not ticket.done:
             # The files may speak of what they spoke of before, as well as of what they should have.
-            points, starts = self._replaced
-            self._saved_points, self._saved_starts = points | self._saved_points, starts | self._saved_starts
-        self._replaced = ({}, {})
+            self._saved = {name: self._replaced[name] | offsets for name, offsets in self._saved.items()}
+        else:
+            _forget_truncations(ticket)
+        self._replaced = _nothing_saved()
+
+    def _ticket(self, trees: list[str]) -> FilesTicket:
+        ticket = FilesTicket(self.disk, self._checkpoint_files(), trees)
+        ticket.truncated = [(log, log.truncated) for log in self._opened.values() if truncation.is_over(log)]
+        return ticket
 
     def _checkpoint_files(self) -> list[tuple[str, bytes]]:
-        points = {key: self._saved_points[key] for key in self.found if key in self._saved_points}
-        starts = {key: self._saved_starts[key] for key in self.found if key in self._saved_starts}
-        cleaned = {key: self._saved_cleaned[key] for key in self.found if key in self._saved_cleaned}
-        watermarks = {key: self.saved_watermarks[key] for key in self.found if key in self.saved_watermarks}
+        # A log that was not loaded or is quarantined knows nothing better than what was saved before.
+        kept = {*self.found, *(key for key, log in self._opened.items() if log.quarantined)}
+        saved = {name: {key: offsets[key] for key in kept if key in offsets} for name, offsets in self._saved.items()}
         for key, log in self._opened.items():
             if log.quarantined:
-                # It knows nothing better than what was saved before.
-                points[key] = self._saved_points.get(key, 0)
-                starts[key] = self._saved_starts.get(key, 0)
                 continue
-            points[key] = log.recovery_point
-            watermarks[key] = log.high_watermark
+            saved[RECOVERY_POINTS][key] = log.recovery_point
+            saved[HIGH_WATERMARKS][key] = log.high_watermark
             if log.start_offset > 0:
-                starts[key] = log.start_offset
+                saved[START_OFFSETS][key] = log.start_offset
             if log.cleaned_offset > 0:
-                cleaned[key] = log.cleaned_offset
-        self._saved_points, self._saved_starts, self._saved_cleaned = points, starts, cleaned
-        return [
-            (CLEANED_OFFSETS, write_offsets(cleaned)),
-            (RECOVERY_POINTS, write_offsets(points)),
-            (START_OFFSETS, write_offsets(starts)),
-            (HIGH_WATERMARKS, write_offsets(watermarks)),
-        ]
+                saved[CLEANED_OFFSETS][key] = log.cleaned_offset
+        self._saved = saved
+        return [(name, write_offsets(offsets)) for name, offsets in saved.items()]
 
-    def close(self, *, clean: bool, run: Callable[[list[Job]], None] | None = None) -> None:
+    def close(self, *, clean: bool, run: Callable[[list[Job]], None] | None = None, broker_epoch: int = -1) -> None:
         """Close every log. With `clean`, all is saved first; `run` may do the jobs it gets in parallel.
 
         OSError when something could not be saved; then the directory does not count as cleanly closed.
@@ -343,13 +344,21 @@ class Logs:
             (run or _run_all)([ticket.run for _, ticket in tickets])
             for log, ticket in tickets:
                 log.finish_sync(ticket)
-            _run_all([FilesTicket(self.disk, self._checkpoint_files(), []).run])
+            files = self._ticket([])
+            files.run()
+            _forget_truncations(files)
         broken = any(log.failure is not None and not log.quarantined for log in logs)
         for log in logs:
             log.close(clean=False)
         self._opened.clear()
         if clean and not broken:
-            self.disk.write_atomic(CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_TEXT)
+            self.disk.write_atomic(CLEAN_SHUTDOWN, write_clean_shutdown(broker_epoch))
+
+
+def _forget_truncations(ticket: FilesTicket) -> None:
+    for log, truncated in ticket.truncated:
+        if log.truncated is truncated:
+            truncation.forget(log)
 
 
 def _run_all(jobs: list[Job]) -> None:

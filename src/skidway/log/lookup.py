@@ -1,14 +1,15 @@
-"""Finding records by time: the time index narrows it to a few batches, one of which is opened.
+"""Finding records by time: the time index narrows it to a few batches, one of which is opened. And how far bytes reach.
 
 A batch that a client filled with what are no records stands for itself: its first offset, its largest timestamp.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from skidway.errors import CorruptMessage, InvalidRecord
+from skidway.errors import CorruptMessage, InvalidRecord, StorageError
 from skidway.log.segment import Batch, Segment
 from skidway.records.batch import HEADER_BYTES
 from skidway.records.record import Outline, read_outlines
@@ -19,7 +20,33 @@ if TYPE_CHECKING:
 Found = tuple[int, int, int]
 
 
+def bytes_between(segments: list[Segment], offset: int, last: Segment, last_position: int) -> int:
+    """About how many bytes lie from `offset` to a position in `last`, without touching the disk; never too few."""
+    if offset < last.base_offset:
+        number = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+        between = segments[max(number, 0) :]
+        return last_position + sum(s.size for s in between if s.base_offset < last.base_offset)
+    index = last.index
+    entry = index.entries_below(offset + 1 - last.base_offset)
+    return last_position - (index.positions[entry - 1] if entry else 0)
+
+
 def offset_for_timestamp(log: Log, timestamp: int) -> Found | None:
+    try:
+        return _first_at_or_after(log, timestamp)
+    except OSError as error:
+        raise StorageError(f"{log.directory}: {error}") from error
+
+
+def offset_of_max_timestamp(log: Log) -> Found | None:
+    """The first record that has the largest timestamp of all committed ones."""
+    try:
+        return _latest(log)
+    except OSError as error:
+        raise StorageError(f"{log.directory}: {error}") from error
+
+
+def _first_at_or_after(log: Log, timestamp: int) -> Found | None:
     for segment in log.segments:
         if segment.base_offset >= log.high_watermark:
             return None
@@ -48,8 +75,7 @@ def _search(log: Log, segment: Segment, timestamp: int) -> Found | None:
     return None
 
 
-def offset_of_max_timestamp(log: Log) -> Found | None:
-    """The first record that has the largest timestamp of all committed ones."""
+def _latest(log: Log) -> Found | None:
     best: Found | None = None
     for segment in log.segments:
         if segment.load_max_timestamp() <= (best[1] if best else -1):

@@ -5,11 +5,13 @@
 function of the log, so recovery rebuilds it from a snapshot plus the batches after it.
 
 Snapshot files are Kafka's version 1 and readable by its tools. Kafka keeps one batch of each producer there; the
-older four follow behind the payload, inside the checksum, where Kafka does not look, after the log's start offset.
+older four follow behind the payload, inside the checksum, where Kafka does not look, between the log's start offset and
+how often its tail had been cut.
 """
 
 import struct
 from struct import Struct
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -24,6 +26,7 @@ _ENTRY = Struct(">qhiqiqiq")
 _CRC_END = 6
 _OLDER_MARK = b"skidway1"
 _START_OFFSET = Struct(">q")
+_TRUNCATIONS = Struct(">i")
 _OLDER_COUNT = Struct(">b")
 _OLDER_BATCH = Struct(">iqiq")
 
@@ -33,6 +36,14 @@ Remembered = tuple[int, int, int, int, int]
 
 class CorruptSnapshot(Exception):
     """A snapshot file whose bytes cannot be trusted."""
+
+
+class Taken(NamedTuple):
+    """What a snapshot tells of the log it was taken of."""
+
+    start_offset: int | None
+    """None when Kafka took it."""
+    truncations: int
 
 
 def sequence_after(sequence: int, steps: int) -> int:
@@ -176,7 +187,7 @@ class Producers:
     def state(self) -> dict[int, tuple[object, ...]]:
         return {producer_id: self.entries[producer_id].state() for producer_id in sorted(self.entries)}
 
-    def to_snapshot(self, start_offset: int = 0) -> bytes:
+    def to_snapshot(self, start_offset: int = 0, truncations: int = 0) -> bytes:
         body = bytearray(_PREAMBLE.pack(SNAPSHOT_VERSION, 0, len(self.entries)))
         older = bytearray(_OLDER_MARK + _START_OFFSET.pack(start_offset))
         for producer in self.entries.values():
@@ -196,30 +207,30 @@ class Producers:
             older += _OLDER_COUNT.pack(max(0, len(producer.batches) - 1))
             for _, last_sequence, last_offset, offset_delta, timestamp in producer.batches[:-1]:
                 older += _OLDER_BATCH.pack(last_sequence, last_offset, offset_delta, timestamp)
-        body += older
+        body += older + _TRUNCATIONS.pack(truncations)
         body[2:_CRC_END] = crc32c(memoryview(body)[_CRC_END:]).to_bytes(4, "big")
         return bytes(body)
 
-    def load_snapshot(self, data: Buffer, now_ms: int) -> int | None:
-        """Replace all state by the snapshot's. Returns the log's start offset; None when Kafka wrote the snapshot.
+    def load_snapshot(self, data: Buffer, now_ms: int) -> Taken:
+        """Replace all state by the snapshot's.
 
         Raises CorruptSnapshot and changes nothing when the bytes cannot be trusted.
         """
         try:
-            entries, start_offset = _parse(memoryview(data))
+            entries, taken = _parse(memoryview(data))
         except struct.error as error:
             raise CorruptSnapshot(str(error)) from error
         for producer in entries:
             producer.seen_ms = now_ms
         self.entries = {producer.producer_id: producer for producer in entries}
-        return start_offset
+        return taken
 
 
 def _batch(last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> Remembered:
     return ((last_sequence - offset_delta) & INT32_MAX, last_sequence, last_offset, offset_delta, timestamp)
 
 
-def _parse(data: memoryview) -> tuple[list[Producer], int | None]:
+def _parse(data: memoryview) -> tuple[list[Producer], Taken]:
     version, crc, count = _PREAMBLE.unpack_from(data)
     if version != SNAPSHOT_VERSION:
         raise CorruptSnapshot(f"version {version}")
@@ -240,7 +251,7 @@ def _parse(data: memoryview) -> tuple[list[Producer], int | None]:
             producer.batches.append(_batch(last_sequence, last_offset, offset_delta, timestamp))
         entries.append(producer)
     if data[position : position + len(_OLDER_MARK)] != _OLDER_MARK:
-        return entries, None
+        return entries, Taken(None, 0)
     position += len(_OLDER_MARK)
     start_offset: int = _START_OFFSET.unpack_from(data, position)[0]
     position += _START_OFFSET.size
@@ -252,4 +263,5 @@ def _parse(data: memoryview) -> tuple[list[Producer], int | None]:
             older.append(_batch(*_OLDER_BATCH.unpack_from(data, position)))
             position += _OLDER_BATCH.size
         producer.batches[:0] = older
-    return entries, start_offset
+    truncations = _TRUNCATIONS.unpack_from(data, position)[0] if position < len(data) else 0
+    return entries, Taken(start_offset, truncations)

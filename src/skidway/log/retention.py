@@ -1,4 +1,4 @@
-"""Forgetting: segments that are too old or too many, records a user deleted, and tails that a new leader disowns.
+"""Forgetting: segments that are too old or too many, and records a user deleted.
 
 A segment that is given up leaves the log at once. Its files are renamed (`.deleted`) by a checkpoint, oldest first, and
 removed by a later one, so that no event loop waits for a disk and no crash leaves a hole. Nothing is renamed before a
@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from skidway.errors import OffsetOutOfRange
 from skidway.log.segment import Segment
 from skidway.log.swapping import SEGMENT_SUFFIXES
-from skidway.log.sync import Removal, SyncTicket, snapshot_offset
+from skidway.log.sync import Removal, SyncTicket
 
 if TYPE_CHECKING:
     from skidway.log.log import Log
@@ -116,30 +115,3 @@ def leave(doomed: list[Doomed], ticket: SyncTicket) -> None:
                 doomed.remove(item)
             else:
                 item.renamed = True
-
-
-def truncate(log: Log, offset: int, now_ms: int) -> None:
-    """Cut the log's files so that it ends at the batch that holds `offset`, and load what is left."""
-    if offset >= log.end_offset:
-        return
-    assert log.compaction is None, "a compaction must end before its log is cut"
-    if offset < log.start_offset:
-        raise OffsetOutOfRange(f"{offset} is below the start {log.start_offset}")
-    disk, directory = log.disk, log.directory
-    segment, position = log.locate(offset)
-    found = segment.find(offset)
-    end_offset = min(offset, found[1]) if found else offset
-    # Snapshots vouch for what lies below them, so those above the cut go first, then segments, then the tail.
-    for name in disk.list(directory):
-        vouched = snapshot_offset(name)
-        if vouched is not None and vouched > end_offset:
-            disk.remove(f"{directory}/{name}")
-    disk.sync_directory(directory)
-    while log.segments[-1] is not segment:
-        gone = log.segments.pop()
-        for suffix in SEGMENT_SUFFIXES:
-            disk.remove(gone.path(suffix))
-    disk.sync_directory(directory)
-    segment.file.truncate(position)
-    segment.file.sync()
-    log.reload(min(log.recovery_point, end_offset), now_ms)

@@ -201,6 +201,11 @@ class Segment:
 
     def batches(self, position: int, end: int) -> Iterator[Batch]:
         """The batches from `position` on, by their headers. Only for bytes that were proven before."""
+        for at, fields in self.headers(position, end):
+            yield at, fields[0], fields[0] + fields[6], fields[1] + PREFIX_BYTES, fields[8], fields[2]
+
+    def headers(self, position: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Where each batch begins and all fields of its header."""
         file = self.file
         unpack = HEADER.unpack_from
         chunk = b""
@@ -216,7 +221,7 @@ class Segment:
             size = fields[1] + PREFIX_BYTES
             if size < HEADER_BYTES or fields[3] != MAGIC:
                 raise StorageError(f"{self.path('.log')} has no batch at {position}")
-            yield position, fields[0], fields[0] + fields[6], size, fields[8], fields[2]
+            yield position, fields
             position += size
 
     def find(self, offset: int) -> Batch | None:

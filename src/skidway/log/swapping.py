@@ -6,7 +6,8 @@ A `.log.swap` file is a whole new segment, synced. It replaces every segment tha
 from skidway.log.segment import Segment, segment_name
 from skidway.ports import Disk
 
-SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+SEGMENT_SUFFIXES = (".log", *INDEX_SUFFIXES)
 SWAP = ".log.swap"
 
 

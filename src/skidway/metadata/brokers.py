@@ -154,7 +154,7 @@ def decide_register(
         # The answer to the first request was lost; or its addresses changed.
         record = _registration(operation, known.epoch, known.fenced, known.in_controlled_shutdown)
         return Decision([record], BrokerRegistered(known.epoch), [Heard(broker_id, now_ms)])
-    if known is not None and liveness.has_session(known, now_ms):
+    if known is not None and operation.fenced and liveness.has_session(known, now_ms):
         raise DuplicateBrokerRegistration(
             f"Another broker with the id {broker_id} is alive; it counts as gone when it is silent for "
             f"{liveness.session_timeout_ms} ms."

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 
 from skidway.quorum.voters import Member, Voters
 
+REPLICAS_MAX = 4_096
+SILENT_MS = 300_000
+"""An observer that was not heard of for this long may be forgotten."""
+
 
 @dataclass(slots=True)
 class Follower:
@@ -28,6 +32,8 @@ class Followers:
         self.me = me
         self.epoch_start = epoch_start
         self._since_ms = now_ms
+        self._heard_ms: dict[Member, int] = {}
+        """When a replica last asked for something, be it that it has nothing in common with this log yet."""
         self._by_id: dict[int, Follower] = {}
 
     def __iter__(self) -> Iterator[Follower]:
@@ -36,6 +42,20 @@ class Followers:
     def find(self, member: Member) -> Follower | None:
         found = self._by_id.get(member.node_id)
         return found if found is not None and found.member == member else None
+
+    def on_heard(self, member: Member, now_ms: int) -> None:
+        if member not in self._heard_ms and len(self._heard_ms) >= REPLICAS_MAX:
+            self._forget_silent(now_ms)
+        self._heard_ms[member] = now_ms
+
+    def _forget_silent(self, now_ms: int) -> None:
+        """Observers come and go; the one heard of longest ago makes room in any case."""
+        longest = min(self._heard_ms, key=lambda member: (self._heard_ms[member], member))
+        silent = [member for member, heard in self._heard_ms.items() if now_ms - heard > SILENT_MS]
+        for member in {longest, *silent}:
+            del self._heard_ms[member]
+            if self.find(member) is not None:
+                del self._by_id[member.node_id]
 
     def on_fetch(self, member: Member, offset: int, leader_end: int, now_ms: int) -> None:
         known = self.find(member)
@@ -71,10 +91,10 @@ class Followers:
     def _heard(self, voter: Member, voters: Voters, now_ms: int) -> int:
         if voter.node_id == self.me.node_id:
             return now_ms
-        follower = self._by_id.get(voter.node_id)
-        if follower is None or follower.member not in voters:
-            return self._since_ms
-        return max(follower.fetched_ms, self._since_ms)
+        heard = [
+            when for member, when in self._heard_ms.items() if member.node_id == voter.node_id and member in voters
+        ]
+        return max([self._since_ms, *heard])
 
     def successors(self, voters: Voters) -> tuple[Member, ...]:
         """The other voters, whoever has most of the log first."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from skidway.errors import ErrorCode
+from skidway.errors import ErrorCode, StorageError
 from skidway.ports import Random
 from skidway.quorum import replication
 from skidway.quorum.ballot import Ballot
@@ -44,6 +44,8 @@ from skidway.quorum.storage import Memory, QuorumLog, Remembered
 from skidway.quorum.voters import Member, Voter, VoterHistory, Voters
 
 NEVER = 2**62
+LEADER_FAILURES_MAX = 2
+"""Fetches in a row without an answer after which a follower no longer believes in its leader."""
 
 
 class Role(Enum):
@@ -84,7 +86,11 @@ class Quorum:
         """Requests under way by node, and when they are given up."""
         self._role_deadline_ms = NEVER
         self._retry_ms = NEVER
+        self._leader_failures = 0
+        """Fetches in a row that the leader did not answer, or refused."""
         self.fetched_from_leader = False
+        self.trouble: str | None = None
+        """Why the disk did not let this member stand or lead, the last time it tried."""
         self.snapshot_position = 0
         self.fetching_snapshot: EpochEnd | None = None
         self._remembered = memory.load()
@@ -125,13 +131,21 @@ class Quorum:
         if self._retry_ms <= now_ms:
             self._retry_ms = NEVER
         if self._role_deadline_ms <= now_ms:
-            self._on_patience_over(now_ms)
+            try:
+                self._on_patience_over(now_ms)
+            except StorageError:
+                # What must be remembered could not be written: nothing has changed, and it is tried again later.
+                self._role_deadline_ms = now_ms + self._election_timeout_ms()
+                raise
         self._act(now_ms)
 
     def _on_patience_over(self, now_ms: int) -> None:
         match self.role:
             case Role.LEADER:
                 self._check_quorum(now_ms)
+            case Role.FOLLOWER if self._waits_for_own_disk:
+                # The leader was not even asked.
+                self._role_deadline_ms = now_ms + self.settings.fetch_timeout_ms
             case Role.FOLLOWER if self.is_voter:
                 self._become_prospective(now_ms)
             case Role.FOLLOWER:
@@ -153,8 +167,18 @@ class Quorum:
         else:
             self._role_deadline_ms = until_ms
 
+    @property
+    def _waits_for_own_disk(self) -> bool:
+        return not self._asked and self._retry_ms == NEVER and self.log.synced_offset < self.log.end_offset
+
     def _election_timeout_ms(self) -> int:
         return self.settings.election_timeout_ms + self._random.randrange(self.settings.election_timeout_ms)
+
+    def _turn_ms(self) -> int:
+        """Voters that lose their leader at the same time stand one after the other, not against each other."""
+        others = [member.node_id for member in self.voters.members if member.node_id != self._remembered.leader]
+        place = others.index(self.me.node_id) if self.me.node_id in others else len(others)
+        return 2 * self.settings.retry_ms * place + self._random.randrange(self.settings.retry_ms)
 
     # --- becoming ---
 
@@ -189,10 +213,11 @@ class Quorum:
         self.followers = None
         self.fetched_from_leader = False
         self.fetching_snapshot = None
+        self._leader_failures = 0
 
-    def _become_unattached(self, epoch: int, now_ms: int) -> None:
+    def _become_unattached(self, epoch: int, now_ms: int, voted: Member | None = None) -> None:
         if epoch > self.epoch:
-            self._remember(epoch)
+            self._remember(epoch, voted=voted)
         self._leave_role()
         self.role = Role.UNATTACHED
         # A leader that was lost stays remembered: it is the only one there can be in this epoch.
@@ -208,7 +233,7 @@ class Quorum:
         self._leave_role()
         self.role = Role.FOLLOWER
         self.leader = self._remembered.leader
-        self._role_deadline_ms = now_ms + self.settings.fetch_timeout_ms
+        self.heard_leader(now_ms)
 
     def _become_prospective(self, now_ms: int) -> None:
         if self.voters.majority == 1:
@@ -216,7 +241,7 @@ class Quorum:
             return
         self._leave_role()
         self.role = Role.PROSPECTIVE
-        self._ballot = Ballot(self.voters, self.me.node_id)
+        self._ballot = Ballot(self.voters, self.me.node_id, binding=False)
         self._role_deadline_ms = now_ms + self._election_timeout_ms()
 
     def _give_up(self, now_ms: int) -> None:
@@ -227,20 +252,36 @@ class Quorum:
             self._become_unattached(self.epoch, now_ms)
 
     def _become_candidate(self, now_ms: int) -> None:
+        # Who is a majority of its own leads at once: one thing to remember, not two.
+        leader = self.me.node_id if self.voters.majority == 1 else NO_LEADER
+        try:
+            self._remember(self.epoch + 1, leader, self.me)
+        except StorageError as error:
+            self._stay_out(error, now_ms)
+            return
         self._leave_role()
-        self._remember(self.epoch + 1, voted=self.me)
         self.role = Role.CANDIDATE
         self.leader = NO_LEADER
-        self._ballot = Ballot(self.voters, self.me.node_id)
+        self._ballot = Ballot(self.voters, self.me.node_id, binding=True)
         self._role_deadline_ms = now_ms + self._election_timeout_ms()
         self._count(now_ms)
 
+    def _stay_out(self, error: StorageError, now_ms: int) -> None:
+        """The disk is full, say: others should lead; this one tries again after a while."""
+        self.trouble = str(error)
+        self._become_unattached(self.epoch, now_ms)
+
     def _become_leader(self, granted: list[Member], now_ms: int) -> None:
-        self._remember(self.epoch, self.me.node_id, self.me)
+        try:
+            self._remember(self.epoch, self.me.node_id, self.me)
+            start = self.log.append_leader_change(self.me, self.voters, granted, self.epoch)
+        except StorageError as error:
+            self._stay_out(error, now_ms)
+            return
+        self.trouble = None
         self._leave_role()
         self.role = Role.LEADER
         self.leader = self.me.node_id
-        start = self.log.append_leader_change(self.me, self.voters, granted, self.epoch)
         self.followers = Followers(self.me, start, now_ms)
         self._role_deadline_ms = now_ms + self.settings.check_quorum_ms
         for voter in self.voters:
@@ -279,7 +320,7 @@ class Quorum:
 
     def _ask_for_votes(self, now_ms: int) -> None:
         assert self._ballot is not None
-        for node_id in self._ballot.silent():
+        for node_id in self._ballot.undecided():
             voter = self._ballot.voters.find(node_id)
             if voter is None or node_id in self._asked:
                 continue
@@ -310,7 +351,12 @@ class Quorum:
     def on_answer(self, node_id: int, request: Request, answer: Answer, now_ms: int) -> None:
         """What a member answered. Whatever it knows of epochs is news; all else only if it was still waited for."""
         awaited = self._answered(node_id, request)
-        fresh = self._notice(answer.epoch, answer.leader, now_ms)
+        try:
+            fresh = self._notice(answer.epoch, answer.leader, now_ms)
+        except StorageError as error:
+            self.trouble = str(error)
+            self.try_later(now_ms)
+            return
         if awaited and fresh and answer.epoch == self.epoch:
             match request, answer:
                 case Vote(), VoteAnswer():
@@ -333,7 +379,20 @@ class Quorum:
     def on_unanswered(self, node_id: int, request: Request, now_ms: int) -> None:
         """The request failed on its way: it is tried again after a pause."""
         if self._answered(node_id, request):
+            if isinstance(request, Fetch | FetchSnapshot) and node_id == self.leader:
+                self.on_leader_failure(now_ms)
+            elif isinstance(request, Vote) and self._ballot is not None:
+                self._ballot.count_silent(node_id)
+                self._count(now_ms)
             self.try_later(now_ms)
+
+    def on_leader_failure(self, now_ms: int) -> None:
+        """A process that was killed refuses connections at once: no need to wait until patience is over. Standing
+        for a pre-vote harms nobody if the leader is still there for the others."""
+        self._leader_failures += 1
+        if self.role is Role.FOLLOWER and self._leader_failures == LEADER_FAILURES_MAX:
+            self.fetched_from_leader = False
+            self._role_deadline_ms = min(self._role_deadline_ms, now_ms + self._turn_ms())
 
     def try_later(self, now_ms: int) -> None:
         self._retry_ms = min(self._retry_ms, now_ms + self.settings.retry_ms)
@@ -394,17 +453,20 @@ class Quorum:
             return VoteAnswer(self.epoch, self.leader, False, ErrorCode.FENCED_LEADER_EPOCH)
         if request.to not in Voters([Voter(self.me)]):
             return VoteAnswer(self.epoch, self.leader, False, ErrorCode.INVALID_VOTER_KEY)
-        if request.epoch > self.epoch:
-            self._become_unattached(request.epoch, now_ms)
         granted = self._may_grant(request)
-        if granted and not request.pre_vote:
-            self._grant(request.candidate, now_ms)
+        voted = request.candidate if granted and not request.pre_vote else None
+        if request.epoch > self.epoch:
+            self._become_unattached(request.epoch, now_ms, voted)
+        elif voted is not None:
+            self._grant(voted, now_ms)
         self._act(now_ms)
         return VoteAnswer(self.epoch, self.leader, granted)
 
     def _may_grant(self, request: Vote) -> bool:
         if (request.last_epoch, request.end_offset) < (self.log.last_epoch, self.log.end_offset):
             return False
+        if request.epoch > self.epoch:
+            return True
         if request.pre_vote:
             # Who hears of a leader keeps it, whatever others say.
             return self.role is not Role.LEADER and not self.fetched_from_leader
@@ -423,6 +485,9 @@ class Quorum:
             assert self._ballot is not None
             self._ballot.count(node_id, answer.granted)
             self._count(now_ms)
+            if request.pre_vote and not answer.granted:
+                # It may change its mind when it misses the leader too.
+                self.try_later(now_ms)
 
     def _count(self, now_ms: int) -> None:
         ballot = self._ballot
@@ -436,8 +501,10 @@ class Quorum:
                 self.advance(now_ms)
         elif ballot.lost and self.role is Role.PROSPECTIVE:
             self._give_up(now_ms)
-        elif ballot.lost:
-            self._become_prospective(now_ms)
+        elif self.role is Role.CANDIDATE and (ballot.rejected or ballot.hopeless):
+            # The votes of this epoch may be spent: another one soon, but not at the same moment as a rival.
+            pause_ms = 2 * self.settings.retry_ms + self._random.randrange(self.settings.election_timeout_ms // 2)
+            self._role_deadline_ms = min(self._role_deadline_ms, now_ms + pause_ms)
 
     # --- the log ---
 
@@ -454,7 +521,8 @@ class Quorum:
         return replication.on_fetch_snapshot(self, request, now_ms)
 
     def heard_leader(self, now_ms: int) -> None:
-        self._role_deadline_ms = now_ms + self.settings.fetch_timeout_ms
+        self._leader_failures = 0
+        self._role_deadline_ms = now_ms + self.settings.fetch_timeout_ms + self._turn_ms()
 
     def step_down(self, epoch: int, now_ms: int) -> None:
         """Somebody is in a later epoch: whatever this node was, it is over."""
@@ -473,10 +541,10 @@ class Quorum:
     # --- changing the voters ---
 
     def change_voters(self, voters: Voters, now_ms: int) -> int:
-        """Append a set that differs by one voter; it holds at once. Returns the offset past its record; committed
-        when the high watermark is there. The caller has checked `may_change_voters`."""
+        """Append a set that differs by one voter (see `Voters.is_next_to`); it holds at once. Returns the offset past
+        its record; committed when the high watermark is there. The caller has checked `may_change_voters`."""
         assert self.may_change_voters is None, self.may_change_voters
-        assert len(set(voters.members) ^ set(self.voters.members)) <= 2
+        assert voters.is_next_to(self.voters), f"{self.voters} cannot become {voters} in one step"
         offset = self.log.append_voters(voters, self.epoch)
         self.history.add(offset, voters)
         self.advance(now_ms)

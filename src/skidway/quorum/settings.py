@@ -11,8 +11,15 @@ class QuorumSettings:
     """A follower that got no answer from its leader for this long looks for another."""
     request_timeout_ms: int = 1_000
     """A request without an answer is asked again."""
+    fetch_wait_ms: int = 300
+    """How long a leader may hold back the answer to a fetch that finds nothing new."""
     retry_ms: int = 50
     """The pause before something failed is tried again."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.fetch_wait_ms <= min(self.fetch_timeout_ms, self.request_timeout_ms) // 2:
+            # An answer held back longer would pass for a leader that is gone.
+            raise ValueError("fetch_wait_ms must be at most half of fetch_timeout_ms and of request_timeout_ms")
 
     @property
     def check_quorum_ms(self) -> int:

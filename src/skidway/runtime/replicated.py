@@ -105,7 +105,7 @@ class Replicated(Generic[AnyMachine, Record]):
         self._publish = publish
         self._parked: deque[_Parked[Record]] = deque()
         self._held: dict[int, tuple[Operation[Any], Callable[[Any], None]]] = {}
-        self._unreadable: StorageError | None = None
+        self._unusable: ProtocolError | None = None
         loaded = self._load()
         self._parked.append(_Parked(self._end_offset, loaded, []))
         self.on_committed(store.committed_offset)
@@ -128,8 +128,8 @@ class Replicated(Generic[AnyMachine, Record]):
         self, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
     ) -> None:
         """`respond` is called exactly once: with the reply when it is committed, or with the error."""
-        if self._unreadable is not None:
-            respond(self._unreadable)
+        if self._unusable is not None:
+            respond(self._unusable)
             return
         try:
             decision = self._machine.decide(operation, now_ms)
@@ -187,6 +187,16 @@ class Replicated(Generic[AnyMachine, Record]):
         self._reload(error)
         _tell(parked, error)
 
+    def close(self, error: ProtocolError) -> None:
+        """Another host has taken over: nothing that waits is answered as if it were committed, and nothing more is
+        decided here."""
+        self._unusable = error
+        parked, self._parked = self._parked, deque()
+        held, self._held = self._held, {}
+        _tell(parked, error)
+        for _, respond in held.values():
+            respond(error)
+
     def _load(self) -> list[Record]:
         self._machine = self._new_machine()
         self._note: Callable[[Any], None] = getattr(self._machine, "note", _refuse_note)
@@ -203,14 +213,14 @@ class Replicated(Generic[AnyMachine, Record]):
         try:
             self._load()
         except StorageError as error:
-            self._unreadable = error
+            self._unusable = error
             lost: Iterable[_Parked[Record]] = list(self._parked)
             self._parked.clear()
         else:
             # What was appended before the failure is still in the log: its replies go on waiting.
             lost = [entry for entry in self._parked if entry.end_offset > self._end_offset]
             self._parked = deque(entry for entry in self._parked if entry.end_offset <= self._end_offset)
-        _tell(lost, self._unreadable or StorageError("The records of this change were lost."))
+        _tell(lost, self._unusable or StorageError("The records of this change were lost."))
         for _, respond in held.values():
             respond(cause)
 

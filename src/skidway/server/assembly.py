@@ -4,7 +4,8 @@ import logging
 from typing import Any
 
 from skidway.ports import Clock, Random
-from skidway.server.config import Address, Settings
+from skidway.server.addresses import Address, parse_nodes
+from skidway.server.config import Settings
 from skidway.server.disk import RealDisk
 
 
@@ -14,6 +15,7 @@ def make_node(settings: Settings, advertised: Address, disk: RealDisk, clock: Cl
     from skidway.broker.settings import NodeSettings
     from skidway.server.compactor import ChildCompactor
 
+    peers = parse_nodes(settings.peer_addresses or "")
     node_settings = NodeSettings(
         node_id=settings.node_id,
         host=advertised.host,
@@ -25,6 +27,14 @@ def make_node(settings: Settings, advertised: Address, disk: RealDisk, clock: Cl
         default_replication_factor=settings.default_replication_factor,
         topic_defaults={"flush": settings.flush, **settings.topic_defaults},
         groups=settings.groups,
+        voters=settings.voter_list(),
+        roles=settings.role_set(),
+        rack=settings.rack,
+        session_timeout_ms=settings.session_timeout_ms,
+        heartbeat_ms=settings.heartbeat_ms,
+        replica_lag_ms=settings.replica_lag_ms,
+        quorum=settings.quorum,
+        peer_addresses={node_id: (address.host, address.port) for node_id, address in peers.items()},
         retention_check_ms=settings.retention_check_ms,
         checkpoint_ms=settings.checkpoint_ms,
         compaction_check_ms=settings.compaction_check_ms,

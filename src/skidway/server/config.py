@@ -15,11 +15,14 @@ import msgspec.structs
 
 from skidway.groups.settings import GroupSettings
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, Limits
+from skidway.quorum.settings import QuorumSettings
+from skidway.server.addresses import Address, parse_address, parse_nodes
 
 ENVIRONMENT_PREFIX = "SKIDWAY_"
 TABLE_SEPARATOR = "__"
-PORT_MAX = 65_535
 DEFAULT_GROUPS = GroupSettings()
+DEFAULT_QUORUM = QuorumSettings()
+ROLES = ("broker", "controller")
 # Set by other parts of the project, not by an operator.
 ENVIRONMENT_RESERVED = ("SKIDWAY_CONFIG", "SKIDWAY_BOOTSTRAP")
 
@@ -31,18 +34,6 @@ class ConfigError(Exception):
     """The settings cannot be used; the message is for the operator."""
 
 
-class Address(msgspec.Struct, frozen=True):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def is_wildcard(self) -> bool:
-        return self.host in ("", "0.0.0.0", "::")
-
-
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data_dir: str = "data"
     node_id: int = 1
@@ -50,20 +41,40 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     advertise: str | None = None
     """What clients are told to connect to; by default the listen address, or the host's name for 0.0.0.0."""
     cluster_id: str | None = None
+    voters: str | None = None
+    """`1@host:port,2@host:port`: who keeps the cluster's metadata, for the first start. None: this node, alone."""
+    roles: str = "broker,controller"
+    rack: str | None = None
     flush: Literal["sync", "os"] = "sync"
     auto_create_topics: bool = True
     default_partitions: int = 1
     default_replication_factor: int = 1
     topic_defaults: dict[str, str] = {}
     groups: GroupSettings = DEFAULT_GROUPS
+    quorum: QuorumSettings = DEFAULT_QUORUM
     limits: Limits = DEFAULT_LIMITS
+    session_timeout_ms: int = 1_200
+    """A broker that was not heard of for this long is fenced: others lead in its place."""
+    heartbeat_ms: int = 200
+    replica_lag_ms: int = 10_000
+    """A follower that was not at the end of its leader's log for this long is not in sync."""
+    peer_addresses: str | None = None
+    """For tests: where other nodes are reached, whatever they say of themselves (`2@host:port,…`)."""
     retention_check_ms: int = 300_000
     checkpoint_ms: int = 60_000
     compaction_check_ms: int = 15_000
     sync_threads: int = 4
     drain_ms: int = 5_000
     """How long a stopping broker waits for replies on their way."""
+    leave_ms: int = 10_000
+    """How long a stopping broker waits for others to take over what it leads."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    def voter_list(self) -> list[tuple[int, str, int]]:
+        return [(node_id, address.host, address.port) for node_id, address in parse_nodes(self.voters or "").items()]
+
+    def role_set(self) -> frozenset[str]:
+        return frozenset(role.strip() for role in self.roles.split(","))
 
     def listen_address(self) -> Address:
         return parse_address(self.listen)
@@ -81,9 +92,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return Address(socket.gethostname(), bound_port)
 
 
-TABLES = ("groups", "limits", "topic_defaults")
+TABLES = ("groups", "limits", "quorum", "topic_defaults")
 NAMES = tuple(Settings.__struct_fields__)
 LIMIT_NAMES = tuple(field.name for field in fields(Limits))
+QUORUM_NAMES = tuple(field.name for field in fields(QuorumSettings))
 GROUP_NAMES = (
     "initial_rebalance_delay_ms",
     "session_timeout_ms_min",
@@ -104,6 +116,9 @@ GROUP_NAMES = (
 POSITIVE = (
     "default_partitions",
     "default_replication_factor",
+    "session_timeout_ms",
+    "heartbeat_ms",
+    "replica_lag_ms",
     "retention_check_ms",
     "checkpoint_ms",
     "compaction_check_ms",
@@ -137,20 +152,6 @@ def load_settings(
     for name, value in (assignments or {}).items():
         _put(name, value, f"flag --set {name}", values, origins)
     return _build(values, origins)
-
-
-def parse_address(text: str) -> Address:
-    """HOST:PORT, [IPv6]:PORT or :PORT; raises ValueError with a sentence."""
-    host, colon, port_text = text.rpartition(":")
-    if not colon:
-        raise ValueError(f"{text!r} has no port: expected HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"{text!r}: an IPv6 address is written in brackets, such as [::1]:9092")
-    if not (port_text.isascii() and port_text.isdigit()) or int(port_text) > PORT_MAX:
-        raise ValueError(f"{text!r}: the port is a number from 0 to {PORT_MAX}")
-    return Address(host or "0.0.0.0", int(port_text))
 
 
 def _take_file(file: str, values: dict[str, Value], origins: dict[str, str]) -> None:
@@ -200,6 +201,8 @@ def _put(name: str, value: Value, origin: str, values: dict[str, Value], origins
         _require_known(inner, LIMIT_NAMES, "limits.", origin)
     elif dot and table == "groups":
         _require_known(inner, GROUP_NAMES, "groups.", origin)
+    elif dot and table == "quorum":
+        _require_known(inner, QUORUM_NAMES, "quorum.", origin)
     elif not (dot and table == "topic_defaults"):
         _require_known(name, NAMES, "", origin)
         if name in TABLES:
@@ -222,6 +225,7 @@ def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
     top: dict[str, Value] = {}
     limits: dict[str, int] = {}
     groups: dict[str, int] = {}
+    quorum: dict[str, int] = {}
     topic_defaults: dict[str, str] = {}
     for name, value in values.items():
         table, dot, inner = name.partition(".")
@@ -231,6 +235,10 @@ def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
             groups[inner] = _convert(name, value, int, origins[name])
             if groups[inner] < (0 if inner.endswith("_ms") else 1):
                 raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {groups[inner]}")
+        elif dot and table == "quorum":
+            quorum[inner] = _convert(name, value, int, origins[name])
+            if quorum[inner] <= 0:
+                raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {quorum[inner]}")
         elif dot:
             topic_defaults[inner] = _topic_value(name, value, origins[name])
         else:
@@ -240,6 +248,7 @@ def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
         topic_defaults=topic_defaults,
         limits=_build_limits(limits, origins),
         groups=_build_groups(groups, origins),
+        quorum=replace(DEFAULT_QUORUM, **quorum),
     )
     _check(settings, origins)
     return settings
@@ -320,6 +329,28 @@ def _check_topic_defaults(settings: Settings, origins: dict[str, str]) -> None:
             raise ConfigError(f"topic_defaults.{name} in {origin}: {error}") from None
 
 
+def _check_cluster(settings: Settings, origins: dict[str, str]) -> None:
+    for name in ("voters", "peer_addresses"):
+        try:
+            parse_nodes(getattr(settings, name) or "")
+        except ValueError as error:
+            raise ConfigError(f"{name} in {origins[name]}: {error}") from None
+    roles = settings.role_set()
+    if not roles <= set(ROLES):
+        expected = "broker, controller or broker,controller"
+        raise ConfigError(f"roles in {origins['roles']}: expected {expected}, got {settings.roles!r}")
+    is_voter = settings.node_id in parse_nodes(settings.voters or "")
+    if is_voter and "controller" not in roles:
+        where = origins["voters"]
+        raise ConfigError(f"voters in {where}: names this node ({settings.node_id}), whose roles are not controller")
+    if "controller" not in roles and not settings.voters:
+        raise ConfigError(f"roles in {origins['roles']}: a node that is no controller needs voters, to find one")
+    if settings.heartbeat_ms * 2 > settings.session_timeout_ms:
+        where = "; ".join(sorted(origins[name] for name in ("heartbeat_ms", "session_timeout_ms") if name in origins))
+        text = f"heartbeat_ms is {settings.heartbeat_ms}: at most half of session_timeout_ms"
+        raise ConfigError(f"{text} ({settings.session_timeout_ms}) is expected (set in {where})")
+
+
 def _check(settings: Settings, origins: dict[str, str]) -> None:
     for name in ("listen", "advertise"):
         text = getattr(settings, name)
@@ -333,11 +364,12 @@ def _check(settings: Settings, origins: dict[str, str]) -> None:
     for name in POSITIVE:
         if getattr(settings, name) <= 0:
             raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {getattr(settings, name)}")
-    for name in ("node_id", "drain_ms"):
+    for name in ("node_id", "drain_ms", "leave_ms"):
         if getattr(settings, name) < 0:
             raise ConfigError(f"{name} in {origins[name]}: expected 0 or more, got {getattr(settings, name)}")
     if settings.node_id > INT32_MAX:
         raise ConfigError(f"node_id in {origins['node_id']}: expected at most {INT32_MAX}, got {settings.node_id}")
+    _check_cluster(settings, origins)
     if not settings.data_dir:
         raise ConfigError(f"data_dir in {origins['data_dir']}: expected a directory, got an empty text")
 

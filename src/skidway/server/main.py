@@ -23,8 +23,10 @@ from skidway.errors import InvalidConfig, ProtocolError
 from skidway.limits import Limits
 from skidway.ports import Clock
 from skidway.server import assembly
+from skidway.server.addresses import Address
 from skidway.server.clock import SystemClock, SystemRandom
-from skidway.server.config import Address, Settings
+from skidway.server.config import Settings
+from skidway.server.dialer import Dialer
 from skidway.server.disk import DataDirectoryInUse, RealDisk
 from skidway.server.listener import Listener, bind
 from skidway.server.turn import Turn
@@ -32,6 +34,7 @@ from skidway.server.turn import Turn
 log = logging.getLogger("skidway.server")
 
 SYNC_TIMEOUT_S = 30.0
+LEAVE_CHECK_S = 0.01
 CLOSING_THREADS = 32
 MAINTENANCE_MS_MAX = 60_000
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -106,6 +109,9 @@ class Broker:
         except InvalidConfig as error:
             bound.close()
             raise StartError(f"topic_defaults: {error}") from None
+        dialer = Dialer(loop, clock, settings.limits)
+        if (peers := getattr(node, "peers", None)) is not None:
+            peers.dial = dialer.dial
         try:
             node.open(clock.monotonic_ms(), clock.wall_ms())
         except (OSError, ProtocolError, WrongDataDirectory) as error:
@@ -113,6 +119,7 @@ class Broker:
             raise StartError(f"the data in {self._disk.root} cannot be served: {error}") from error
         turn = Turn(loop, node, clock, sync_threads=settings.sync_threads)
         listener = Listener(loop, node, turn, clock, settings.limits, hangup=self._hangup)
+        dialer.attach(turn)
         turn.settle()
         # What is there now stays: the collector need not look at it again, which would stop the loop for milliseconds.
         gc.collect()
@@ -122,11 +129,13 @@ class Broker:
         self._tell_ready(Address(address.host, port))
         await stop.wait()
         await self._stop(node, turn, listener)
+        dialer.close()
 
     async def _stop(self, node: Any, turn: Turn, listener: Listener) -> None:
         log.info("stopping: no new clients, %d to be answered", len(listener.clients))
         if self._maintenance_timer is not None:
             self._maintenance_timer.cancel()
+        await self._leave(node, turn)
         begin_stop = getattr(node, "begin_stop", None)
         if begin_stop is not None:
             begin_stop(self._clock.monotonic_ms())
@@ -143,6 +152,20 @@ class Broker:
             log.warning("stopped, but not all could be saved (%s): logs will be recovered at the next start", error)
             return
         log.info("stopped%s", "" if synced else ", with syncs unfinished: logs will be recovered at the next start")
+
+    async def _leave(self, node: Any, turn: Turn) -> None:
+        """Have others lead what this broker leads, for as long as that may take; clients are served meanwhile."""
+        leave = getattr(node, "leave", None)
+        if leave is None:
+            return
+        leave(self._clock.monotonic_ms())
+        turn.settle()
+        give_up_ms = self._clock.monotonic_ms() + self._settings.leave_ms
+        while not node.departed:
+            if self._clock.monotonic_ms() >= give_up_ms:
+                log.warning("stopping although others still depend on this broker")
+                return
+            await asyncio.sleep(LEAVE_CHECK_S)
 
     def _maintain(self, loop: asyncio.AbstractEventLoop, node: Any, turn: Turn) -> None:
         """Retention, checkpoints, compaction: the node knows which is due."""

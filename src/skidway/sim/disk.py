@@ -206,6 +206,11 @@ class SimDisk:
         self.crash_at = None
         self._root.crash(random)
 
+    def kill(self) -> None:
+        """The process ends and the machine goes on: files keep what was written, synced or not."""
+        self.era += 1
+        self.crash_at = None
+
     def used(self) -> int:
         return _bytes_below(self._root)
 

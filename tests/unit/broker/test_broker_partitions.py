@@ -46,8 +46,8 @@ def test_a_write_that_waits_is_told_when_its_topic_goes() -> None:
     writer.produce("t", batch(b"x"))
     owner.delete("t")
     world.end_turn()
-    metadata = [entry for entry in world.held if entry[0] is world.node.metadata]
-    others = [entry for entry in world.held if entry[0] is not world.node.metadata]
+    metadata = [entry for entry in world.held if entry[0] is world.node.quorum]
+    others = [entry for entry in world.held if entry[0] is not world.node.quorum]
     world.held = metadata  # the deletion is committed before the write is synced
     world.sync()
     assert code(writer.reply()) == UNKNOWN_TOPIC
@@ -353,6 +353,28 @@ def test_a_full_disk_refuses_changes_and_takes_them_again_when_there_is_room() -
     assert read(world, "t") == [b"before", b"after"]
     again = World(world.disk)
     assert set(again.node.image.topics) == {"t", "accepted"}
+
+
+def test_a_batch_behind_one_that_found_no_room_is_refused_like_it() -> None:
+    """Out of order is what a producer takes for a loss; here it only has to send both again."""
+    world = World()
+    peer = world.peer()
+    peer.create("t", flush="os")
+    large, small = (
+        batch(value, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        for sequence, value in enumerate((bytes(1000), b"small"))
+    )
+    world.disk.capacity = world.disk.used() + 500
+    for one in (large, small):
+        peer.produce("t", one)
+        assert code(peer.reply()) == STORAGE_ERROR
+    world.disk.capacity = None
+    for one in (large, small):
+        peer.produce("t", one)
+        assert code(peer.reply()) == 0
+    peer.produce("t", batch(b"skips", producer_id=7, producer_epoch=0, base_sequence=5))
+    assert code(peer.reply()) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert read(world, "t") == [bytes(1000), b"small"]
 
 
 def test_a_partition_whose_files_could_not_be_made_comes_when_there_is_room() -> None:

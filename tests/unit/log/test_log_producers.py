@@ -134,7 +134,7 @@ def test_a_snapshot_restores_all_five_batches() -> None:
     story.send(LAST, 4, producer_id=9, epoch=3)
     data = story.producers.to_snapshot(start_offset=2)
     again = Producers()
-    assert again.load_snapshot(data, now_ms=5) == 2
+    assert again.load_snapshot(data, now_ms=5) == (2, 0)
     assert again.state() == story.producers.state()
     told = Story(again)
     assert [told.send(sequence) for sequence in (2, 3, 4, 5, 6)] == [2, 3, 4, 5, 6]
@@ -156,7 +156,7 @@ def test_the_snapshot_begins_as_kafka_writes_it() -> None:
 def test_a_snapshot_of_kafka_is_understood() -> None:
     body = struct.pack(">i", 1) + struct.pack(">qhiqiqiq", 7, 2, 14, 100, 4, 5000, -1, -1)
     producers = Producers()
-    assert producers.load_snapshot(struct.pack(">hI", 1, crc32c(body)) + body, now_ms=0) is None
+    assert producers.load_snapshot(struct.pack(">hI", 1, crc32c(body)) + body, now_ms=0) == (None, 0)
     assert producers.check(header(10, 5, epoch=2)) == 96
     assert producers.check(header(15, epoch=2)) is None
 

@@ -1,7 +1,7 @@
 """Brokers register, are watched, fall silent, come back and shut down."""
 
 import pytest
-from cluster_world import Cluster, shape
+from controller_world import Cluster, shape
 
 from skidway.errors import (
     BrokerIdNotRegistered,

@@ -67,6 +67,10 @@ class MemoryLog:
     def snapshot(self) -> EpochEnd | None:
         return self.disk.snapshot[0] if self.disk.snapshot else None
 
+    @property
+    def base(self) -> EpochEnd:
+        return EpochEnd(self.disk.snapshot[0].epoch, self.disk.start) if self.disk.snapshot else EpochEnd(0, 0)
+
     def end_of_epoch(self, epoch: int) -> EpochEnd:
         found, end = (self.disk.snapshot[0].epoch, self.disk.start) if self.disk.snapshot else (0, 0)
         for offset, entry in enumerate(self.entries, self.disk.start):
@@ -172,8 +176,14 @@ class Host:
     life: int = 0
     """Counts restarts: what was meant for an earlier life never arrives."""
     syncing: bool = False
+    powerless: bool = False
     parked: list[tuple[Fetch, int, int, int]] = field(default_factory=list)
     """Fetches held back: request, from whom, and the two lives."""
+
+    def holds(self, offset: int, entry: Entry) -> bool:
+        """Whether a crash would leave it the record."""
+        durable = (self.disk.snapshot[1] if self.disk.snapshot else []) + self.disk.durable
+        return offset < len(durable) and durable[offset] == entry
 
 
 class World:
@@ -197,6 +207,7 @@ class World:
         self.leaders: dict[int, int] = {}
         self.proposals: list[tuple[int, int, int, Entry]] = []
         self.proposed = 0
+        self.laws = Laws(self)
         for node_id in self.hosts:
             self.start(node_id)
 
@@ -216,6 +227,7 @@ class World:
     def start(self, node_id: int) -> None:
         host = self.hosts[node_id]
         host.life += 1
+        host.powerless = False
         host.syncing = False
         host.parked = []
         host.log = MemoryLog(host.disk, self.batch)
@@ -228,13 +240,19 @@ class World:
         host.machine = self.quorum(
             host.member, history, host.log, DiskMemory(host.disk), self.random, self.settings, self.now_ms
         )
+        self.laws.on_start(node_id, host.machine)
         self.pump(node_id)
 
-    def crash(self, node_id: int) -> None:
-        """Everything that was not synced is gone, or a part of it came through."""
+    def crash(self, node_id: int, *, powerless: bool = False) -> None:
+        """Everything that was not synced is gone, or a part of it came through. Where only the process died, those
+        who wait for an answer are told at once, and whoever asks is refused."""
         host = self.hosts[node_id]
         if host.machine is None or host.log is None:
             return
+        host.powerless = powerless
+        for request, sender, sender_life, _ in () if powerless else host.parked:
+            ask = Ask(node_id, request)
+            self.at(self.now_ms + 1, lambda s=sender, n=sender_life, a=ask: self.unanswered(s, n, a))  # type: ignore[misc]
         unsynced = host.log.entries[host.log.synced :]
         kept = self.random.randrange(len(unsynced) + 1)
         host.disk.durable = host.log.entries[: host.log.synced] + unsynced[:kept]
@@ -295,15 +313,21 @@ class World:
         if (sender, ask.to) in self.cuts:
             return
         if not self.alive(ask.to, life):
+            if self.hosts[ask.to].powerless:
+                return
             self.at(self.now_ms + 1, lambda: self.unanswered(sender, sender_life, ask))
             return
         host = self.hosts[ask.to]
         machine = host.machine
         assert machine is not None
         answer = self.deliver(machine, ask)
+        self.laws.on_delivered(sender, ask, answer)
         if isinstance(ask.request, Fetch) and not answer.error and self.holds_back(answer, ask.request):
-            host.parked.append((ask.request, sender, sender_life, self.now_ms + 300))
-            self.at(self.now_ms + 300, lambda: self.pump(ask.to) if self.alive(ask.to, life) else None)
+            host.parked.append((ask.request, sender, sender_life, self.now_ms + self.settings.fetch_wait_ms))
+            self.at(
+                self.now_ms + self.settings.fetch_wait_ms,
+                lambda: self.pump(ask.to) if self.alive(ask.to, life) else None,
+            )
         else:
             self.reply(ask.to, sender, sender_life, ask, answer)
         self.pump(ask.to)
@@ -416,7 +440,7 @@ class World:
         victim = self.random.choice(node_ids)
         match kind:
             case "crash":
-                self.crash(victim)
+                self.crash(victim, powerless=self.random.random() < 0.3)
                 self.at(self.now_ms + self.random.randrange(2_000), lambda: self.restart(victim))
             case "crash all":
                 for node_id in node_ids:
@@ -458,26 +482,10 @@ class World:
 
     def check(self) -> None:
         for host in self.running:
-            machine, log = host.machine, host.log
-            assert machine is not None
-            assert log is not None
-            self._check_leadership(host.member.node_id, machine)
-            self._check_committed(host.member.node_id, machine, log)
+            assert host.machine is not None
+            assert host.log is not None
+            self.laws.check(host.member.node_id, host.machine, host.log)
         self._note_acknowledged()
-
-    def _check_leadership(self, node_id: int, machine: Quorum) -> None:
-        if machine.leads:
-            first = self.leaders.setdefault(machine.epoch, node_id)
-            assert first == node_id, f"epoch {machine.epoch}: {first} and {node_id} both lead"
-        assert machine.epoch >= self.hosts[node_id].disk.remembered.epoch
-        assert (machine.role is Role.FOLLOWER) <= (machine.leader not in (-1, node_id))
-
-    def _check_committed(self, node_id: int, machine: Quorum, log: MemoryLog) -> None:
-        whole = log.whole()
-        assert machine.high_watermark <= len(whole), f"{node_id} commits what it does not have"
-        for offset in range(max(0, machine.high_watermark - 3), machine.high_watermark):
-            entry = self.acknowledged.setdefault(offset, whole[offset])
-            assert entry == whole[offset], f"{node_id} has {whole[offset]} at {offset}, {entry} was committed"
 
     def _note_acknowledged(self) -> None:
         """A leader answers its clients when the watermark has passed: from then on nothing may be lost."""
@@ -506,6 +514,103 @@ class World:
             whole = host.log.whole()
             for offset, entry in self.acknowledged.items():
                 assert whole[offset] == entry, f"{host.member.node_id} lost {entry} at {offset}"
+
+
+class Laws:
+    """What holds at every moment, whatever happens (R1 to R10 of Raft as the notes on reliability count them)."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.votes: dict[tuple[int, int], Member] = {}
+        """Who was promised a vote, by voter and epoch."""
+        self.epochs: dict[int, int] = {}
+        """The latest epoch each node was seen in."""
+        self.watermarks: dict[int, tuple[int, int]] = {}
+        """Life and high watermark of each node at the last look."""
+        self.heard: dict[tuple[int, int], int] = {}
+        """When a fetch of one node last reached another."""
+        self.reigns: dict[int, tuple[int, int, Voters, int]] = {}
+        """Life, epoch and voters of a leader, and since when it leads by them."""
+
+    def on_start(self, node_id: int, machine: Quorum) -> None:
+        assert machine.epoch >= self.epochs.get(node_id, 0), f"{node_id} forgot epoch {self.epochs[node_id]}"
+        promised = self.votes.get((node_id, machine.epoch))
+        assert promised in (None, machine.voted), f"{node_id} forgot its vote for {promised} in {machine.epoch}"
+
+    def on_delivered(self, sender: int, ask: Ask, answer: Any) -> None:
+        request = ask.request
+        if isinstance(request, Fetch | FetchSnapshot) and not answer.error:
+            self.heard[sender, ask.to] = self.world.now_ms
+        if isinstance(request, Vote) and not request.pre_vote and answer.granted:
+            first = self.votes.setdefault((ask.to, request.epoch), request.candidate)
+            assert first == request.candidate, f"{ask.to} votes twice in epoch {request.epoch}"
+
+    def check(self, node_id: int, machine: Quorum, log: MemoryLog) -> None:
+        self._check_epoch(node_id, machine)
+        if machine.leads:
+            self._check_leadership(node_id, machine)
+        self._check_committed(node_id, machine, log)
+        self._check_watermark(node_id, machine, log)
+        self._check_voters(node_id, machine, log)
+
+    def _check_epoch(self, node_id: int, machine: Quorum) -> None:
+        assert machine.epoch >= self.epochs.get(node_id, 0), f"{node_id} goes back in epochs"
+        self.epochs[node_id] = machine.epoch
+        assert (machine.role is Role.FOLLOWER) <= (machine.leader not in (-1, node_id))
+
+    def _check_leadership(self, node_id: int, machine: Quorum) -> None:
+        """One leader in an epoch, and none for long without a majority that asks it for records."""
+        world = self.world
+        first = world.leaders.setdefault(machine.epoch, node_id)
+        assert first == node_id, f"epoch {machine.epoch}: {first} and {node_id} both lead"
+        life = world.hosts[node_id].life
+        reign = self.reigns.get(node_id)
+        if reign is None or reign[:3] != (life, machine.epoch, machine.voters):
+            self.reigns[node_id] = reign = (life, machine.epoch, machine.voters, world.now_ms)
+        ids = [voter.member.node_id for voter in machine.voters]
+        times = [
+            world.now_ms if voter == node_id else max(self.heard.get((voter, node_id), 0), reign[3]) for voter in ids
+        ]
+        heard = sorted(times, reverse=True)[machine.voters.majority - 1]
+        silence = world.now_ms - heard
+        assert silence <= 2 * world.settings.check_quorum_ms, f"{node_id} leads, unheard for {silence} ms"
+
+    def _check_committed(self, node_id: int, machine: Quorum, log: MemoryLog) -> None:
+        whole = log.whole()
+        acknowledged = self.world.acknowledged
+        assert machine.high_watermark <= len(whole), f"{node_id} commits what it does not have"
+        for offset in range(max(0, machine.high_watermark - 3), machine.high_watermark):
+            entry = acknowledged.setdefault(offset, whole[offset])
+            assert entry == whole[offset], f"{node_id} has {whole[offset]} at {offset}, {entry} was committed"
+
+    def _check_watermark(self, node_id: int, machine: Quorum, log: MemoryLog) -> None:
+        """It never goes back, and a leader moves it by records of its own epoch that a majority has on disk."""
+        life = self.world.hosts[node_id].life
+        before_life, before = self.watermarks.get(node_id, (life, 0))
+        if before_life == life:
+            assert machine.high_watermark >= before, f"{node_id} takes back what is committed"
+        self.watermarks[node_id] = (life, machine.high_watermark)
+        end = machine.high_watermark
+        if not machine.leads or (before_life, before) == (life, end) or end == 0:
+            return
+        last = log.whole()[end - 1]
+        if last.epoch != machine.epoch:
+            assert before_life == life, "nobody leads at once"
+            known = any(seen >= end for other, (_, seen) in self.watermarks.items() if other != node_id)
+            assert known or end <= before, f"{node_id} commits {last} in epoch {machine.epoch}"
+            return
+        holders = [voter for voter in machine.voters if self.world.hosts[voter.member.node_id].holds(end - 1, last)]
+        assert len(holders) >= machine.voters.majority, f"{node_id} commits {last}: only {holders} have it"
+
+    def _check_voters(self, node_id: int, machine: Quorum, log: MemoryLog) -> None:
+        offset = machine.history.latest_offset
+        assert offset < log.end_offset, f"{node_id} believes in voters whose record is gone"
+        if machine.leads and machine.followers is not None and offset > machine.followers.epoch_start:
+            # Sets that the leader itself appended: each waits for the one before.
+            pending = [at for at, _ in machine.history._sets if at >= machine.high_watermark]
+            assert len(pending) <= 1, f"{node_id} has several changes of the voters under way: {pending}"
+        if offset >= log.start_offset:
+            assert log.entries[offset - log.start_offset].value == machine.voters, f"{node_id}: other voters in the log"
 
 
 def storm(seed: int, *, quorum: type[Quorum] = Quorum, seconds: int = 20, voters: int = 3) -> World:

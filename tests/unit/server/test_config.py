@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from skidway.limits import DEFAULT_LIMITS
-from skidway.server.config import Address, ConfigError, Settings, load_settings, parse_address
+from skidway.quorum.settings import QuorumSettings
+from skidway.server.addresses import Address, parse_address, parse_nodes
+from skidway.server.config import ConfigError, Settings, load_settings
 from skidway.server.flags import build_parser, settings_from
 
 
@@ -93,6 +95,29 @@ def test_flags_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
             "advertise = 'a:99999'",
             "advertise in {file}, key advertise: 'a:99999': the port is a number from 0 to 65535",
         ),
+        ("voters = '1@a:1,1@b:2'", "voters in {file}, key voters: node 1 is named twice: at a:1 and at b:2"),
+        ("voters = '1@a:1,2@a:1'", "voters in {file}, key voters: two nodes at a:1: every node has an address of its"),
+        ("voters = 'a:1'", "voters in {file}, key voters: 'a:1': expected NUMBER@HOST:PORT, such as 1@broker-1"),
+        ("voters = 'x@a:1'", "'x@a:1': expected NUMBER@HOST:PORT"),
+        ("voters = '1@a'", "voters in {file}, key voters: 'a' has no port: expected HOST:PORT"),
+        ("voters = '1@a:0'", "'1@a:0': expected a host and a port that the other nodes can connect to"),
+        ("voters = '1@:9092'", "'1@:9092': expected a host and a port that the other nodes can connect to"),
+        ("voters = '99999999999@a:1'", "'99999999999@a:1': a node's number is at most 2147483647"),
+        ("peer_addresses = '1'", "peer_addresses in {file}, key peer_addresses: '1': expected NUMBER@HOST:PORT"),
+        ("roles = 'king'", "roles in {file}, key roles: expected broker, controller or broker,controller, got 'king'"),
+        ("roles = ''", "roles in {file}, key roles: expected broker, controller or broker,controller, got ''"),
+        ("roles = 'broker'", "roles in {file}, key roles: a node that is no controller needs voters, to find one"),
+        (
+            "roles = 'broker'\nvoters = '1@a:1'",
+            "voters in {file}, key voters: names this node (1), whose roles are not controller",
+        ),
+        ("heartbeat_ms = 900", "heartbeat_ms is 900: at most half of session_timeout_ms (1200) is expected (set in"),
+        ("heartbeat_ms = 0", "heartbeat_ms in {file}, key heartbeat_ms: expected a positive number, got 0"),
+        (
+            "[quorum]\nretry = 3",
+            "unknown setting quorum.retry in {file}, key quorum.retry; did you mean quorum.retry_ms?",
+        ),
+        ("[quorum]\nretry_ms = 0", "quorum.retry_ms in {file}, key quorum.retry_ms: expected a positive number, got 0"),
         ("data_dir = ''", "data_dir in {file}, key data_dir: expected a directory, got an empty text"),
         ("node_id = \n", "{file} is not valid TOML: Invalid value (at line 1, column 11)"),
     ],
@@ -123,6 +148,19 @@ def test_addresses() -> None:
     assert parse_address(":9092") == Address("0.0.0.0", 9092)
     assert str(Address("::1", 5)) == "[::1]:5"
     assert str(Address("broker.example", 5)) == "broker.example:5"
+
+
+def test_a_node_of_a_cluster() -> None:
+    words = "--node-id 2 --voters 1@a.example:9092,2@[::1]:9093 --roles controller --rack r1 --set quorum.retry_ms=7"
+    settings = settings_from(build_parser("skidway serve").parse_args(words.split()))
+    assert settings.voter_list() == [(1, "a.example", 9092), (2, "::1", 9093)]
+    assert settings.role_set() == {"controller"}
+    assert settings.rack == "r1"
+    assert settings.quorum == QuorumSettings(retry_ms=7)
+    broker = load_settings(flags={"roles": "broker", "voters": "7@a:1", "node_id": "1"})
+    assert broker.role_set() == {"broker"}
+    assert parse_nodes(" 3@a:1 , 4@b:1,") == {3: Address("a", 1), 4: Address("b", 1)}
+    assert parse_nodes("") == {}
 
 
 def test_what_clients_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

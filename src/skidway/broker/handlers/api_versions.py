@@ -36,7 +36,9 @@ def handle(node: Node, call: Call, request: ApiVersionsRequest) -> ApiVersionsRe
     ):
         return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
     response = ApiVersionsResponse(0, served(node))
-    level = node.image.features["metadata.version"]
+    level = node.image.features.get("metadata.version")
+    if level is None:
+        return response  # a node that has just begun to follow the metadata
     response.supported_features = [SupportedFeatureKey("metadata.version", METADATA_VERSION_MIN, level)]
     response.finalized_features_epoch = node.metadata_offset
     response.finalized_features = [FinalizedFeatureKey("metadata.version", level, level)]

@@ -28,7 +28,7 @@ def handle(node: Node, call: Call, request: DescribeClusterRequest) -> DescribeC
         )
     return DescribeClusterResponse(
         cluster_id=node.cluster_id,
-        controller_id=node.settings.node_id,
+        controller_id=node.controller_id,
         brokers=[
             DescribeClusterBroker(
                 broker.id, broker.endpoints[0].host, broker.endpoints[0].port, broker.rack, broker.fenced

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from skidway.broker.node import Node
 
 PAGE_PARTITIONS_MAX = 2000
-NO_LEADER = -1
 
 
 def handle(node: Node, call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
@@ -69,20 +68,23 @@ def _topic(
         topic.name,
         topic.id,
         is_internal(topic.name),
-        [_partition(partition, node.hosting.is_offline(topic, partition.index)) for partition in partitions],
+        [_partition(node, topic, partition) for partition in partitions],
         TOPIC_OPERATIONS,
     )
 
 
-def _partition(partition: metadata.Partition, offline: bool) -> DescribeTopicPartitionsResponsePartition:
+def _partition(
+    node: Node, topic: metadata.Topic, partition: metadata.Partition
+) -> DescribeTopicPartitionsResponsePartition:
+    leader = node.hosting.leader_of(topic, partition.index)
     return DescribeTopicPartitionsResponsePartition(
-        ErrorCode.LEADER_NOT_AVAILABLE if offline else 0,
+        ErrorCode.LEADER_NOT_AVAILABLE if leader == metadata.NO_LEADER else 0,
         partition.index,
-        NO_LEADER if offline else partition.leader,
+        leader,
         partition.leader_epoch,
         partition.replicas,
         partition.isr,
         partition.eligible_leader_replicas,
         partition.last_known_elr,
-        [partition.leader] if offline else [],
+        node.hosting.offline_replicas_of(topic, partition.index),
     )

@@ -1,8 +1,8 @@
 """FindCoordinator (key 10), v0–v6: which broker coordinates a group or a transactional id.
 
-With one node that is this node, whatever is asked for. The first question about a group makes the topic its state is
-kept in, and is answered when that is there.
-Not served: share groups. Transactional ids have no coordinator behind this answer yet.
+That of a group is whoever leads the partition its state is kept in; COORDINATOR_NOT_AVAILABLE while nobody does. The
+first question about a group makes the topic, and is answered when that is there.
+Not served: share groups. Transactional ids have no coordinator yet: this node answers for itself.
 """
 
 from __future__ import annotations
@@ -50,4 +50,10 @@ def _coordinator(node: Node, key_type: int, key: str, error: ProtocolError | Non
         return Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, message)
     if error is not None:
         return Coordinator(key, -1, "", -1, CoordinatorNotAvailable.code, error.message)
-    return Coordinator(key, node.settings.node_id, node.settings.host, node.settings.port, 0, "")
+    if key_type == TRANSACTION:
+        return Coordinator(key, node.settings.node_id, node.settings.host, node.settings.port, 0, "")
+    try:
+        broker = node.groups.find(key)
+    except CoordinatorNotAvailable as refusal:
+        return Coordinator(key, -1, "", -1, refusal.code, refusal.message)
+    return Coordinator(key, broker.id, broker.endpoints[0].host, broker.endpoints[0].port, 0, "")

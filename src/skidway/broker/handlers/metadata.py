@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from skidway.errors import ErrorCode, ProtocolError
+from skidway.errors import ErrorCode
 from skidway.metadata import image as metadata
 from skidway.metadata.topic_names import is_internal, is_legal
+from skidway.wire.schema.create_topics import CreatableTopic
 from skidway.wire.schema.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from skidway.broker.node import Node
 
 NO_ID = bytes(16)
-NO_LEADER = -1
 IDS_SINCE = 12
 
 
@@ -36,12 +36,10 @@ def handle(node: Node, call: Call, request: MetadataRequest) -> MetadataResponse
     if not missing:
         return _response(node, call, request, {})
 
-    def answer(failed: dict[str, ErrorCode] | ProtocolError) -> None:
-        if isinstance(failed, ProtocolError):
-            failed = dict.fromkeys(missing, failed.code)
+    def answer(failed: dict[str, ErrorCode]) -> None:
         call.reply(_response(node, call, request, failed))
 
-    node.create_missing_topics(missing, call.now_ms, answer)
+    node.create_missing_topics([CreatableTopic(name, -1, -1) for name in missing], call.now_ms, answer)
     return None
 
 
@@ -75,7 +73,7 @@ def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str
             if not broker.fenced
         ],
         cluster_id=node.cluster_id,
-        controller_id=node.settings.node_id,
+        controller_id=node.controller_id,
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
@@ -114,18 +112,19 @@ def _topic(node: Node, topic: metadata.Topic, with_operations: bool) -> Metadata
         topic.name,
         topic.id,
         is_internal(topic.name),
-        [_partition(partition, node.hosting.is_offline(topic, partition.index)) for partition in topic.partitions],
+        [_partition(node, topic, partition) for partition in topic.partitions],
         TOPIC_OPERATIONS if with_operations else NOT_ASKED,
     )
 
 
-def _partition(partition: metadata.Partition, offline: bool) -> MetadataResponsePartition:
+def _partition(node: Node, topic: metadata.Topic, partition: metadata.Partition) -> MetadataResponsePartition:
+    leader = node.hosting.leader_of(topic, partition.index)
     return MetadataResponsePartition(
-        ErrorCode.LEADER_NOT_AVAILABLE if offline else 0,
+        ErrorCode.LEADER_NOT_AVAILABLE if leader == metadata.NO_LEADER else 0,
         partition.index,
-        NO_LEADER if offline else partition.leader,
+        leader,
         partition.leader_epoch,
         partition.replicas,
         partition.isr,
-        [partition.leader] if offline else [],
+        node.hosting.offline_replicas_of(topic, partition.index),
     )

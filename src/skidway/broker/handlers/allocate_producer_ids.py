@@ -1,0 +1,24 @@
+"""AllocateProducerIds (key 67), v0: a block of producer ids that nobody was given before, for one broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.errors import ProtocolError
+from skidway.metadata.operations import AllocateProducerIds, ProducerIdBlock
+from skidway.wire.schema.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+if TYPE_CHECKING:
+    from skidway.broker.call import Call
+    from skidway.broker.node import Node
+
+
+def handle(node: Node, call: Call, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse | None:
+    def answer(reply: ProducerIdBlock | ProtocolError) -> None:
+        if isinstance(reply, ProtocolError):
+            call.reply(AllocateProducerIdsResponse(error_code=reply.code))
+        else:
+            call.reply(AllocateProducerIdsResponse(producer_id_start=reply.first, producer_id_len=reply.count))
+
+    node.submit(AllocateProducerIds(request.broker_id, request.broker_epoch), call.now_ms, answer)
+    return None

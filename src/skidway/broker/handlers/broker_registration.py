@@ -1,0 +1,47 @@
+"""BrokerRegistration (key 62), v0–v4: a broker begins a run and is given a broker epoch. Served by the controller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.errors import ErrorCode, ProtocolError
+from skidway.metadata.image import Endpoint
+from skidway.metadata.operations import BrokerRegistered, RegisterBroker
+from skidway.wire.schema.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+
+if TYPE_CHECKING:
+    from skidway.broker.call import Call
+    from skidway.broker.node import Node
+
+
+def handle(node: Node, call: Call, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse | None:
+    if request.cluster_id != node.cluster_id:
+        return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+    if request.broker_id < 0 or not request.listeners:
+        return BrokerRegistrationResponse(error_code=ErrorCode.INVALID_REQUEST)
+
+    def answer(reply: BrokerRegistered | ProtocolError) -> None:
+        if isinstance(reply, ProtocolError):
+            call.reply(BrokerRegistrationResponse(error_code=reply.code))
+        else:
+            call.reply(BrokerRegistrationResponse(broker_epoch=reply.epoch))
+
+    node.submit(
+        RegisterBroker(
+            request.broker_id,
+            request.incarnation_id,
+            [Endpoint(point.name, point.host, point.port, point.security_protocol) for point in request.listeners],
+            request.rack,
+            [bytes(directory) for directory in request.log_dirs],
+            {
+                feature.name: (feature.min_supported_version, feature.max_supported_version)
+                for feature in request.features
+            },
+            fenced=True,
+            previous_broker_epoch=request.previous_broker_epoch,
+            log_end_offset=node.quorum.log.end_offset,
+        ),
+        call.now_ms,
+        answer,
+    )
+    return None

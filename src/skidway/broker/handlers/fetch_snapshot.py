@@ -1,0 +1,16 @@
+"""FetchSnapshot (key 59), v0–v1: a piece of the newest snapshot of the metadata."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.wire.schema.fetch_snapshot import FetchSnapshotRequest
+
+if TYPE_CHECKING:
+    from skidway.broker.call import Call
+    from skidway.broker.node import Node
+    from skidway.wire.message import Message
+
+
+def handle(node: Node, call: Call, request: FetchSnapshotRequest) -> Message | None:
+    return node.quorum.answer(call, request)

@@ -1,0 +1,362 @@
+"""This node's part in the metadata quorum: what its machine says is carried, what it appends is synced, and what is
+committed is published to the rest of the node.
+
+Everything the machine is told only notes that there is something to do; `work` does it at the end of the turn. So a
+vote, an appended batch or a moved watermark never calls back into whoever caused it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from skidway.broker.membership import Membership
+from skidway.errors import ErrorCode, NotController, ProtocolError, StorageError
+from skidway.log.sync import SyncTicket
+from skidway.metadata.image import Image
+from skidway.metadata.records import FORMAT, encode
+from skidway.metadata.snapshot import records_of
+from skidway.ports import FileSlice
+from skidway.quorum.log import MetadataLog
+from skidway.quorum.machine import NEVER, Quorum, Role
+from skidway.quorum.messages import (
+    Answer,
+    Ask,
+    BeginEpoch,
+    EndEpoch,
+    Fetch,
+    FetchAnswer,
+    FetchSnapshot,
+    Request,
+    Vote,
+)
+from skidway.quorum.snapshots import SnapshotTicket
+from skidway.quorum.storage import Memory
+from skidway.quorum.voters import Member, Voter, VoterHistory
+from skidway.quorum.wire import answer_from_wire, answer_to_wire, refusal, request_from_wire, request_to_wire
+from skidway.records.batch import BatchHeader, iter_headers
+from skidway.runtime.timers import Timer
+from skidway.wire.message import Message
+from skidway.wire.schema.fetch import FetchRequest
+
+if TYPE_CHECKING:
+    from skidway.broker.call import Call
+    from skidway.broker.node import Node
+
+PUBLISH_BYTES = 1 << 20
+STALL_MS = 100
+"""A timer that fires later than this says that this node was busy or stopped, not that the others were silent."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A fetch that found nothing new."""
+
+    request: Fetch
+    respond: Callable[[FetchAnswer], None]
+    timer: Timer | None = None
+
+
+class QuorumHost:
+    removed = False
+    """As of partitions: its files are never taken away."""
+
+    def __init__(self, node: Node, me: Member, history: VoterHistory, log: MetadataLog, memory: Memory) -> None:
+        self.node = node
+        self.metadata = log
+        self.log = log.log
+        self.published_offset = 0
+        self._load_snapshot()
+        self._syncing = False
+        self._timer: Timer | None = None
+        self._waiting: dict[_Waiting, None] = {}
+        self._told = ""
+        self._seen = (-1, -1, -1)
+        """Epoch, end and watermark when waiting fetches were last looked at."""
+        self.quorum = Quorum(me, history, log, memory, node.random, node.settings.quorum, node.clock.monotonic_ms())
+        self.membership = Membership(self)
+        self._located = self.quorum.voters
+        self.touch()
+
+    def __repr__(self) -> str:
+        return "the metadata log"
+
+    # --- what is known ---
+
+    @property
+    def leader_id(self) -> int:
+        """-1 when this node knows of none."""
+        quorum = self.quorum
+        return -1 if quorum.role is Role.RESIGNED else quorum.leader
+
+    @property
+    def leads(self) -> bool:
+        """With a record of its own epoch committed: what it reads is the truth, and all of it is published."""
+        quorum = self.quorum
+        return quorum.leads and quorum.followers is not None and self.published_offset > quorum.followers.epoch_start
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody else could lead."""
+        voters = self.quorum.voters
+        return len(voters) == 1 and self.quorum.is_voter
+
+    # --- for the controller ---
+
+    def append(self, batch: memoryview | bytearray, header: BatchHeader, now_ms: int) -> int:
+        if not self.quorum.leads:
+            raise NotController("this node does not lead the quorum any more")
+        offset = self.metadata.append_records(batch, header, self.quorum.epoch, now_ms)
+        self.touch()
+        return offset
+
+    def read(self, offset: int, max_bytes: int) -> FileSlice | None:
+        return self.log.read(offset, max_bytes, committed=False)
+
+    # --- events ---
+
+    def answer(self, call: Call, message: Message) -> Message | None:
+        """A message of another member, for whichever call it came by."""
+        try:
+            request = request_from_wire(message, self.node.cluster_id)
+        except ProtocolError as error:
+            return refusal(message, error.code)
+        if self.node.failure is not None:
+            return refusal(message, ErrorCode.KAFKA_STORAGE_ERROR)
+        self.touch()
+        try:
+            return self._answer(call, message, request)
+        except StorageError as error:
+            self._on_refused(error)
+            return refusal(message, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _answer(self, call: Call, message: Message, request: Request) -> Message | None:
+        now_ms, quorum = call.now_ms, self.quorum
+        match request:
+            case Vote():
+                return self._to_wire(request, quorum.on_vote(request, now_ms))
+            case BeginEpoch():
+                return self._to_wire(request, quorum.on_begin_epoch(request, now_ms))
+            case EndEpoch():
+                return self._to_wire(request, quorum.on_end_epoch(request, now_ms))
+            case FetchSnapshot():
+                return self._to_wire(request, quorum.on_fetch_snapshot(request, now_ms))
+            case Fetch():
+                assert isinstance(message, FetchRequest)
+                self.on_fetch(
+                    request, message.max_wait_ms, now_ms, lambda answer: call.reply(self._to_wire(request, answer))
+                )
+                return None
+
+    def _to_wire(self, request: Request, answer: Answer) -> Message:
+        return answer_to_wire(request, answer, self.quorum.voters.find(answer.leader))
+
+    def touch(self) -> None:
+        """Something may be to do at the end of the turn."""
+        self.node.turn.has_moved(self, 0)
+
+    def on_fetch(self, request: Fetch, wait_ms: int, now_ms: int, respond: Callable[[FetchAnswer], None]) -> None:
+        """A replica asks for the log. Nothing new: it is answered later."""
+        answer = self.quorum.on_fetch(request, now_ms)
+        self.touch()
+        if wait_ms <= 0 or _is_news(request, answer):
+            respond(answer)
+            return
+        waiting = _Waiting(request, respond)
+        waiting.timer = self.node.timers.at(
+            now_ms + min(wait_ms, self.quorum.settings.fetch_wait_ms), lambda: self._answer_waiting(waiting, late=True)
+        )
+        self._waiting[waiting] = None
+
+    def _answer_waiting(self, waiting: _Waiting, *, late: bool = False) -> None:
+        if waiting not in self._waiting:
+            return
+        answer = self.quorum.fetch_answer(waiting.request)
+        if late or _is_news(waiting.request, answer):
+            del self._waiting[waiting]
+            if waiting.timer is not None:
+                waiting.timer.cancel()
+            waiting.respond(answer)
+
+    def resign(self, now_ms: int) -> None:
+        self.quorum.resign(now_ms)
+        self.touch()
+
+    def _on_time(self, due_ms: int, *, late: bool = False) -> None:
+        now_ms = self.node.clock.monotonic_ms()
+        if now_ms - due_ms > STALL_MS and not late:
+            # This node stood still: what others said meanwhile is in its sockets and must be heard first.
+            self._timer = self.node.timers.at(now_ms + STALL_MS, lambda: self._on_time(due_ms, late=True))
+            return
+        self._timer = None
+        if self.node.failure is not None:
+            return
+        try:
+            self.quorum.on_time(now_ms)
+        except StorageError as error:
+            self._on_refused(error)
+        self.touch()
+
+    def _on_refused(self, error: StorageError) -> None:
+        """The disk did not take what must be remembered. Told once, however often it is tried."""
+        if str(error) != self._told:
+            self._told = str(error)
+            self.node.on_trouble(f"this node takes no part in the quorum for now: {error}")
+
+    # --- the end of a turn ---
+
+    def work(self, now_ms: int) -> None:
+        """Carry what the machine asks, note what wants a sync, publish what is committed."""
+        outbox, self.quorum.outbox = self.quorum.outbox, []
+        failed = self.node.failure is not None
+        for ask in outbox:
+            # Who cannot write any more has one thing left to say: that others should lead.
+            if not failed or isinstance(ask.request, EndEpoch):
+                self._carry(ask, now_ms)
+        if self.log.dirty:
+            self.node.turn.wants_sync(self)
+        self._publish()
+        seen = (self.quorum.epoch, self.log.end_offset, self.quorum.high_watermark)
+        if seen != self._seen:
+            self._seen = seen
+            for waiting in list(self._waiting):
+                self._answer_waiting(waiting)
+        self.node.controllers.follow_quorum(now_ms)
+        if not failed:
+            self._follow_voters(now_ms)
+            self._arm()
+
+    def _follow_voters(self, now_ms: int) -> None:
+        if self.quorum.voters is not self._located:
+            self._located = self.quorum.voters
+            for voter in self._located:
+                if voter.host:
+                    self.node.locate(voter.member.node_id, voter.host, voter.port)
+        self.membership.work(now_ms)
+
+    def _carry(self, ask: Ask, now_ms: int) -> None:
+        def answered(response: Message | None) -> None:
+            then_ms = self.node.clock.monotonic_ms()
+            try:
+                answer = None if response is None else answer_from_wire(ask.request, response)
+            except ProtocolError as error:
+                self.node.on_trouble(f"node {ask.to} does not take part in this quorum: {error}")
+                answer = None
+            if self.node.failure is not None:
+                return
+            try:
+                if answer is None:
+                    self.quorum.on_unanswered(ask.to, ask.request, then_ms)
+                else:
+                    self.quorum.on_answer(ask.to, ask.request, answer, then_ms)
+            except StorageError as error:
+                self._on_refused(error)
+                self.quorum.try_later(then_ms)
+            self.touch()
+
+        settings = self.node.settings
+        me = Voter(self.quorum.me, settings.host, settings.port)
+        message = request_to_wire(ask.request, me, self.node.cluster_id, wait_ms=self.quorum.settings.fetch_wait_ms)
+        timeout_ms = self.quorum.settings.request_timeout_ms
+        self.node.peers.ask(ask.to, _channel(ask.request), message, now_ms, timeout_ms, answered)
+
+    def _arm(self) -> None:
+        """A timer too early does no harm, so it only moves down."""
+        deadline_ms = self.quorum.deadline_ms
+        timer = self._timer
+        if timer is not None and timer.armed:
+            if timer.deadline_ms <= deadline_ms:
+                return
+            timer.cancel()
+        self._timer = None
+        if deadline_ms < NEVER:
+            self._timer = self.node.timers.at(deadline_ms, lambda: self._on_time(deadline_ms))
+
+    def _load_snapshot(self) -> None:
+        """The newest snapshot has taken the place of the log below its end."""
+        snapshot = self.metadata.snapshot
+        if snapshot is None or snapshot.end_offset <= self.published_offset:
+            return
+        image = Image()
+        for batch in self.metadata.snapshot_batches():
+            for record in FORMAT.from_batches(batch):
+                image.apply(record)
+        self.published_offset = snapshot.end_offset
+        self.node.on_metadata_replaced(image)
+
+    def begin_snapshot(self, wall_ms: int) -> SnapshotTicket | None:
+        """When the log has grown enough since the last one."""
+        if self.metadata.bytes_since_snapshot < self.node.limits.metadata_snapshot_bytes:
+            return None
+        # The records share nothing with the image that changes; they are encoded by whoever runs the ticket.
+        records = list(records_of(self.node.image))
+        voters = self.quorum.history.at(self.published_offset)
+        return self.metadata.begin_snapshot_of(
+            self.published_offset, voters, ((None, encode(record)) for record in records), wall_ms
+        )
+
+    def finish_snapshot(self, ticket: SnapshotTicket, error: OSError | None) -> None:
+        self.metadata.finish_snapshot_of(ticket)
+        if error is not None:
+            self.node.on_trouble(f"a snapshot of the metadata could not be written, tried again later: {error}")
+        elif ticket.done:
+            self.quorum.history.forget_before(self.log.start_offset)
+
+    def _publish(self) -> None:
+        if self.log.start_offset > self.published_offset:
+            self._load_snapshot()
+        committed = min(self.quorum.high_watermark, self.log.end_offset)
+        if committed <= self.published_offset:
+            return
+        self.log.advance_high_watermark(committed)
+        while self.published_offset < committed:
+            found = self.log.read(self.published_offset, PUBLISH_BYTES)
+            assert found is not None, f"committed metadata at {self.published_offset} is not there"
+            data = found.read()
+            records = list(FORMAT.from_batches(data))
+            self.published_offset = [header for _, header in iter_headers(data)][-1].last_offset + 1
+            self.node.on_metadata(records)
+
+    # --- syncing, as partitions do ---
+
+    def begin_sync(self) -> SyncTicket | None:
+        if self._syncing:
+            return None
+        ticket = self.log.begin_sync()
+        self._syncing = ticket is not None
+        return ticket
+
+    def begin_checkpoint(self) -> SyncTicket | None:
+        return self.log.checkpoint()
+
+    def finish_sync(self, ticket: SyncTicket, *, housekept: bool = True) -> None:
+        if not ticket.is_checkpoint:
+            self._syncing = False
+        if housekept:
+            self.log.finish_sync(ticket)
+        else:
+            self.log.finish_without_housekeeping(ticket)
+        self.quorum.on_synced(self.node.clock.monotonic_ms())
+        self.touch()
+
+    def fail(self, reason: str) -> None:
+        """The disk failed: this member neither votes nor leads until it is started anew."""
+        self.log.fail(reason)
+        if not self.alone:
+            self.resign(self.node.clock.monotonic_ms())
+
+
+def _is_news(request: Fetch, answer: FetchAnswer) -> bool:
+    return bool(
+        answer.error
+        or len(answer.records)
+        or answer.diverging is not None
+        or answer.snapshot is not None
+        or answer.high_watermark > request.high_watermark
+    )
+
+
+def _channel(request: Request) -> str:
+    # A fetch may wait for news; votes must not wait behind it.
+    return "metadata" if isinstance(request, Fetch | FetchSnapshot) else "quorum"

@@ -1,0 +1,213 @@
+"""Appending as a follower: batches come whole and stamped, as another node's log holds them.
+
+Everything is checked before a byte is written: checksums, offsets that rise (with gaps where the leader's log was
+compacted), epochs that never go down. Then each run of batches that fits a segment is written at once. What is not one
+of them: a last batch that a leader cut off to keep to a size; it is left out and comes again whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from skidway.errors import CorruptMessage, StorageError
+from skidway.limits import INT32_MAX
+from skidway.log import retention, rolling
+from skidway.log.segment import Segment
+from skidway.ports import Buffer
+from skidway.records.batch import CHECKED_POSITION, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
+
+if TYPE_CHECKING:
+    from skidway.log.log import Log
+
+ENDS_MAX = 65_536
+"""Ends of appended batches that wait for the high watermark; past that their positions are looked up in the index."""
+_INDEX_ENTRY_BYTES = 8
+
+# Where a batch begins and ends in the buffer, and its header.
+_Found = tuple[int, int, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class BatchRange:
+    """Batches that were appended together."""
+
+    base_offset: int
+    """Of the first of them; the log's end when there were none."""
+    end_offset: int
+    size: int
+    """In bytes."""
+    count: int
+
+
+@dataclass(slots=True)
+class _Run:
+    """Neighbours in the buffer that go to one segment, and what they add to its indexes."""
+
+    end: int
+    batches: list[_Found]
+    max_timestamp: int
+    max_timestamp_offset: int
+    index_due: int
+    entries: list[tuple[int, int, int, int]]
+
+
+def append(log: Log, records: Buffer, now_ms: int) -> BatchRange:
+    """CorruptMessage: nothing was written. StorageError: what is below the log's end then was."""
+    if log.failure is not None:
+        raise StorageError(log.failure)
+    view = memoryview(records)
+    batches = _check(log, view)
+    if not batches:
+        return BatchRange(log.end_offset, log.end_offset, 0, 0)
+    first = batches[0][2]
+    start_offset = log.start_offset
+    if first[0] < log.end_offset:
+        log.restart_at(first[0], now_ms)
+    number = 0
+    while number < len(batches):
+        segment = _segment_for(log, batches[number], now_ms)
+        run = _plan(log, segment, batches, number)
+        _write(log, segment, view[batches[number][0] : run.end], run, now_ms)
+        number += len(run.batches)
+    if start_offset > log.start_offset:
+        log.advance_high_watermark(start_offset)
+        retention.advance_start(log, start_offset, now_ms)
+    return BatchRange(first[0], log.end_offset, batches[-1][1], len(batches))
+
+
+def _check(log: Log, view: memoryview) -> list[_Found]:
+    unpack = HEADER.unpack_from
+    next_offset = log.end_offset
+    epoch = log.epochs.epoch_at(next_offset - 1)
+    size = len(view)
+    start = 0
+    found: list[_Found] = []
+    while size - start >= HEADER_BYTES:
+        fields = unpack(view, start)
+        end = start + fields[1] + PREFIX_BYTES
+        if fields[3] != MAGIC or end - start < HEADER_BYTES:
+            raise CorruptMessage(f"{log.directory}: what was fetched has no batch at byte {start}")
+        if end > size:
+            break
+        if crc32c(view[start + CHECKED_POSITION : end]) != fields[4]:
+            raise CorruptMessage(f"{log.directory}: the fetched batch at offset {fields[0]} has a wrong checksum")
+        if fields[0] < next_offset or fields[6] < 0 or fields[2] < epoch:
+            _check_order(log, fields, next_offset, epoch)
+        next_offset = fields[0] + fields[6] + 1
+        epoch = fields[2]
+        found.append((start, end, fields))
+        start = end
+    return found
+
+
+def _check_order(log: Log, fields: tuple[int, ...], next_offset: int, epoch: int) -> None:
+    base_offset, last_offset = fields[0], fields[0] + fields[6]
+    if fields[6] < 0 or base_offset < 0:
+        raise CorruptMessage(f"{log.directory}: a fetched batch from offset {base_offset} to {last_offset}")
+    if fields[2] < epoch:
+        raise CorruptMessage(f"{log.directory}: epoch {fields[2]} was fetched at {base_offset}, after epoch {epoch}")
+    # An empty log may begin in the middle of a batch: records before were deleted, the batch is still whole.
+    if not (log.start_offset == log.end_offset == next_offset and last_offset >= next_offset):
+        raise CorruptMessage(f"{log.directory}: offset {base_offset} was fetched where {next_offset} is the next")
+
+
+def _segment_for(log: Log, batch: _Found, now_ms: int) -> Segment:
+    """The active segment, a new one if this batch does not belong into it."""
+    start, end, fields = batch
+    segment = log.active
+    last_offset = fields[0] + fields[6]
+    if segment.size and (
+        # A batch that is larger than a segment should be was written under other settings: it gets one of its own.
+        segment.size + end - start > log.settings.segment_bytes
+        or fields[8] > segment.roll_after_timestamp
+        or now_ms > segment.roll_after_ms
+        or last_offset - segment.base_offset > INT32_MAX
+    ):
+        log.roll(now_ms)
+        segment = log.active
+    if last_offset - segment.base_offset > INT32_MAX:
+        raise CorruptMessage(f"{log.directory}: offset {last_offset} was fetched after {segment.base_offset}: too far")
+    return segment
+
+
+def _plan(log: Log, segment: Segment, batches: list[_Found], first: int) -> _Run:
+    """The batches from `first` on that `Log.append` would put into the segment one by one."""
+    settings = log.settings
+    interval, size_max = settings.index_interval_bytes, settings.segment_bytes
+    entries_max = settings.segment_index_bytes // _INDEX_ENTRY_BYTES - len(segment.index)
+    position, base_offset = segment.size, segment.base_offset
+    run = _Run(0, [], segment.max_timestamp, segment.max_timestamp_offset, segment.index_due, [])
+    for number in range(first, len(batches)):
+        batch = batches[number]
+        start, end, fields = batch
+        last_offset = fields[0] + fields[6]
+        timestamp = fields[8]
+        if number > first and (
+            position + end - start > size_max
+            or timestamp > segment.roll_after_timestamp
+            or last_offset - base_offset > INT32_MAX
+        ):
+            break
+        if timestamp > run.max_timestamp:
+            run.max_timestamp, run.max_timestamp_offset = timestamp, last_offset
+        if position > run.index_due:
+            run.entries.append((last_offset, position, run.max_timestamp, run.max_timestamp_offset))
+            run.index_due = position + interval
+        run.batches.append(batch)
+        run.end = end
+        position += end - start
+        # When to roll is known once the first batch of a segment is.
+        if not segment.size or len(run.entries) >= entries_max:
+            break
+    return run
+
+
+def _write(log: Log, segment: Segment, data: memoryview, run: _Run, now_ms: int) -> None:
+    begin = segment.size
+    try:
+        written_at = segment.file.append(data)
+    except OSError as error:
+        raise StorageError(f"{log.directory}: {error}") from error
+    assert written_at == begin, "somebody else wrote to the segment"
+    segment.size = begin + len(data)
+    if begin == segment.synced_size:
+        log.unsynced.append(segment)
+    segment.max_timestamp, segment.max_timestamp_offset = run.max_timestamp, run.max_timestamp_offset
+    for last_offset, entry_position, timestamp, timestamp_offset in run.entries:
+        segment.index.append(last_offset - segment.base_offset, entry_position)
+        segment.times.append(timestamp, timestamp_offset - segment.base_offset)
+    segment.index_due = run.index_due
+    _note(log, segment, begin, run, now_ms)
+    log.bytes_since_checkpoint += len(data)
+    if begin == 0:
+        segment.first_timestamp = run.batches[0][2][8]
+        segment.created_ms = now_ms
+    rolling.schedule(segment, log.settings)
+
+
+def _note(log: Log, segment: Segment, position: int, run: _Run, now_ms: int) -> None:
+    """What the batches tell beyond their segment: producers, epochs, where reads may end."""
+    record = log.producers.record
+    epochs = log.epochs
+    if run.batches[0][2][2] != epochs.latest:
+        # This node may have led epochs without writing anything; the log went on without them.
+        epochs.truncate_to(log.end_offset)
+    latest = epochs.latest
+    ends = log.ends
+    for start, end, fields in run.batches:
+        base_offset, delta = fields[0], fields[6]
+        if fields[9] >= 0:
+            record(fields[9], fields[10], fields[11], base_offset, delta, fields[8], fields[5], now_ms)
+        if fields[2] != latest:
+            epochs.assign(fields[2], base_offset)
+            latest = epochs.latest
+            log.epochs_changed = True
+        position += end - start
+        ends.append((base_offset + delta + 1, position, segment))
+    log.epoch = latest
+    log.end_offset = ends[-1][0]
+    if len(ends) > ENDS_MAX:
+        ends.clear()

@@ -1,0 +1,214 @@
+"""Cutting a log's tail off that its leader does not have, and beginning anew where a leader begins.
+
+Files that speak about the log may be in other hands meanwhile: a checkpoint on a worker's thread, the offset files of
+the data directory. So the first durable step is always the file `truncated` in the log's own directory, which says
+what of all that is void (see `checkpoints.Truncated`). Then go the snapshots that vouch for the tail, what the epochs'
+file says of it, later segments and the indexes of the cut one, and last the tail itself: wherever power is lost, what
+is left is the old log or a shorter part of its beginning. A log that begins anew is decided by that first step alone:
+`begin_anew` is done again by the next start until it comes to its end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.errors import StorageError
+from skidway.log.checkpoints import LEADER_EPOCHS, TRUNCATED, Truncated, write_epochs, write_truncated
+from skidway.log.epochs import LeaderEpochs
+from skidway.log.producers import CorruptSnapshot, Producers
+from skidway.log.segment import Segment, segment_name
+from skidway.log.swapping import INDEX_SUFFIXES, SEGMENT_SUFFIXES
+from skidway.log.sync import snapshot_offset, snapshot_path
+from skidway.ports import Disk
+
+if TYPE_CHECKING:
+    from skidway.log.log import Log
+
+_DROPPED = (*SEGMENT_SUFFIXES, ".snapshot", ".deleted", ".swap", ".cleaned", LEADER_EPOCHS)
+
+
+def mark(disk: Disk, directory: str, truncated: Truncated) -> None:
+    disk.write_atomic(f"{directory}/{TRUNCATED}", write_truncated(truncated))
+
+
+def begin_anew(disk: Disk, directory: str, truncated: Truncated) -> Truncated:
+    """Drop everything and leave an empty segment at `restart_at`. Can be done again after a crash at any point."""
+    for name in disk.list(directory):
+        if name.endswith(_DROPPED):
+            disk.remove(f"{directory}/{name}")
+    disk.open(f"{directory}/{segment_name(truncated.restart_at, '.log')}", create=True)
+    disk.sync_directory(directory)
+    done = Truncated(truncated.count, truncated.cuts, truncated.start_offset)
+    mark(disk, directory, done)
+    return done
+
+
+def forget(log: Log) -> None:
+    """Every file tells the truth about the log now; what a void checkpoint left is gone durably."""
+    log.disk.remove(f"{log.directory}/{TRUNCATED}")
+    # The count stays: should the name come back after a crash, it must not void what was saved since.
+    log.truncated = Truncated(log.truncated.count)
+
+
+def is_over(log: Log) -> bool:
+    """Whether there is a truncation to forget, and no work under way that was begun before it."""
+    return log.truncated.is_marked and log.failure is None and not log.is_checkpointing
+
+
+def truncate(log: Log, offset: int, now_ms: int) -> None:
+    if log.failure is not None:
+        raise StorageError(log.failure)
+    if offset < log.start_offset:
+        restart(log, offset, now_ms)
+        return
+    if offset >= log.end_offset:
+        # This node may have led an epoch without writing anything: its leader does not know that epoch.
+        if log.epochs.truncate_to(log.end_offset):
+            log.epoch = log.epochs.latest
+            log.epochs_changed = True
+        return
+    try:
+        segment, position = log.locate(offset)
+        end_offset = _end_before(segment, position)
+    except OSError as error:
+        raise StorageError(f"{log.directory}: {error}") from error
+    if end_offset < log.start_offset:
+        # The log began within the batch that goes: nothing is left of it.
+        restart(log, log.start_offset, now_ms)
+        return
+    _stop_compaction(log, segment.base_offset)
+    _decide(log, log.truncated.cut(end_offset, log.start_offset))
+    try:
+        _cut(log, segment, position, end_offset, now_ms)
+    except (OSError, StorageError) as error:
+        raise _failed(log, error) from error
+
+
+def restart(log: Log, offset: int, now_ms: int) -> None:
+    if log.failure is not None and not log.quarantined:
+        raise StorageError(log.failure)
+    if any(item.begun is not None and item.segment.base_offset == offset for item in log.doomed):
+        raise StorageError(f"{log.directory}: an old segment at offset {offset} is being removed; try again later")
+    _stop_compaction(log, -1)
+    truncated = log.truncated.cut(0, offset, restart_at=offset)
+    _decide(log, truncated)
+    try:
+        log.truncated = begin_anew(log.disk, log.directory, truncated)
+        segment = Segment(log.disk, log.directory, offset, 0, now_ms)
+        segment.create_file(log.settings.index_interval_bytes)
+        log.sync_names()
+    except OSError as error:
+        raise _failed(log, error) from error
+    log.segments[:] = [segment]
+    log.doomed.clear()
+    log.producers.entries = {}
+    log.epochs = LeaderEpochs()
+    log.failure = None
+    log.quarantined = False
+    log.start_offset = log.synced_offset = log.high_watermark = offset
+    log.end_at(offset, 0)
+
+
+def _failed(log: Log, error: Exception) -> StorageError:
+    """Half done, and what is in memory is not what is on disk: only a start brings them together."""
+    reason = f"{log.directory} could not be truncated: {error}"
+    log.fail(reason)
+    return StorageError(reason)
+
+
+def _decide(log: Log, truncated: Truncated) -> None:
+    """From here on there is no way back. A disk that has no room for the decision leaves the log as it was."""
+    try:
+        mark(log.disk, log.directory, truncated)
+    except OSError as error:
+        if _is_marked(log, truncated):
+            raise _failed(log, error) from error
+        raise StorageError(f"{log.directory} was not truncated, try again later: {error}") from error
+    log.truncated = truncated
+
+
+def _is_marked(log: Log, truncated: Truncated) -> bool:
+    try:
+        return log.disk.read(f"{log.directory}/{TRUNCATED}") == write_truncated(truncated)
+    except OSError:
+        return False
+
+
+def _end_before(segment: Segment, position: int) -> int:
+    """Where a segment ends whose batches from `position` on are gone."""
+    end_offset = segment.base_offset
+    if position:
+        for batch in segment.batches(segment.index.last_position_upto(position - 1), position):
+            end_offset = batch[2] + 1
+    return end_offset
+
+
+def _stop_compaction(log: Log, base_offset: int) -> None:
+    """Segments from `base_offset` on change: a compaction of one of them is not worth anything."""
+    compaction = log.compaction
+    if compaction is None or base_offset >= compaction.end_offset:
+        return
+    if compaction.is_swapping:
+        raise StorageError(f"{log.directory}: a compaction is being put in place; try again when it is done")
+    compaction.abandon()
+
+
+def _cut(log: Log, segment: Segment, position: int, end_offset: int, now_ms: int) -> None:
+    disk, directory = log.disk, log.directory
+    for name in disk.list(directory):
+        vouched = snapshot_offset(name)
+        if vouched is not None and vouched > end_offset:
+            disk.remove(f"{directory}/{name}")
+    disk.sync_directory(directory)
+    log.epochs.truncate_to(end_offset)
+    disk.write_atomic(f"{directory}/{LEADER_EPOCHS}", write_epochs(log.epochs.entries()))
+    while log.segments[-1] is not segment:
+        gone = log.segments.pop()
+        for suffix in SEGMENT_SUFFIXES:
+            disk.remove(gone.path(suffix))
+    for suffix in INDEX_SUFFIXES:
+        disk.remove(segment.path(suffix))
+    disk.sync_directory(directory)
+    segment.file.truncate(position)
+    segment.file.sync()
+    segment.cut(position, end_offset, log.settings.index_interval_bytes)
+    segment.synced_size = position
+    segment.first_timestamp = next(segment.batches(0, position))[4] if position else -1
+    log.producers, recovery_point = _producers_at(log, end_offset, now_ms)
+    log.end_at(end_offset, recovery_point)
+
+
+def _producers_at(log: Log, end_offset: int, now_ms: int) -> tuple[Producers, int]:
+    """The producers as the log tells them up to its new end, and the offset of the snapshot that begins the tale."""
+    producers = Producers(count_max=log.producers.count_max, expiry_ms=log.producers.expiry_ms)
+    offset, recovery_point = _load_snapshot(log, producers, now_ms)
+    if not log.producers.entries:
+        producers.entries = {}
+        return producers, recovery_point
+    # Segments that were given up stay on disk until a snapshot covers them.
+    given_up = [
+        item.segment for item in log.doomed if item.end_offset > offset and log.disk.exists(item.segment.path(".log"))
+    ]
+    segments = given_up + log.segments
+    for number, segment in enumerate(segments):
+        if number + 1 < len(segments) and segments[number + 1].base_offset <= offset:
+            continue
+        first = segment.find(offset)
+        for _, fields in segment.headers(first[0] if first else segment.size, segment.size):
+            if fields[9] >= 0:
+                producers.record(fields[9], fields[10], fields[11], fields[0], fields[6], fields[8], fields[5], now_ms)
+    return producers, recovery_point
+
+
+def _load_snapshot(log: Log, producers: Producers, now_ms: int) -> tuple[int, int]:
+    """The highest one that holds; (its offset, the same if it proves what is below), zeros when there is none."""
+    names = log.disk.list(log.directory)
+    for offset in sorted((found for name in names if (found := snapshot_offset(name)) is not None), reverse=True):
+        try:
+            taken = producers.load_snapshot(log.disk.read(snapshot_path(log.directory, offset)), now_ms)
+        except CorruptSnapshot:
+            continue
+        if not log.truncated.voids(offset, taken.truncations):
+            return offset, offset if taken.start_offset is not None else 0
+    producers.entries = {}
+    return 0, 0

@@ -1,0 +1,411 @@
+"""The follower's side: what is fetched from one leader node, and what its answers do to the logs here.
+
+A step machine for all partitions that follow the same node. One request is under way at a time: `next_request` makes
+it, `on_response` takes the answer (None: there was none), `deadline_ms` says when to ask for a request again although
+nothing has happened.
+
+Rules, each of which somebody once broke and lost data by it:
+
+- The offset fetched from is a promise that everything below it is stored as firmly as the topic's `flush` demands. With
+  `flush=sync` a partition therefore waits for its sync; the others go on without it if that takes long.
+- Every fetch names the epoch of the last record here. Where the leader's log took another way, it answers with the end
+  of the newest epoch both may have in common, and the log is cut there; then it is asked again, until they agree. Of an
+  answer that tells this nothing else counts, neither records nor the watermark.
+- An answer counts only if the partition still follows in the epoch it was asked in, from the offset it was asked for.
+- Nothing below the high watermark is cut, unless a leader was elected that may lack committed records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from skidway.errors import CorruptMessage, ErrorCode, ProtocolError, StorageError
+from skidway.log.log import Log
+from skidway.ports import Buffer
+from skidway.replica.role import PartitionRole
+from skidway.replica.session import FetchSession, Position
+from skidway.wire.message import Message
+from skidway.wire.schema.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
+from skidway.wire.schema.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+EARLIEST = -2
+NO_OFFSET = -1
+Key = tuple[bytes, int]
+"""A partition: the id of its topic, and its index."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    wait_ms: int = 500
+    min_bytes: int = 1
+    reply_bytes_max: int = 8 << 20
+    partition_bytes_max: int = 4 << 20
+    sync_patience_ms: int = 10
+    """So long a request waits for syncs of what the last one brought; then it goes without those partitions."""
+    sync_wait_ms: int = 5
+    """And the leader holds such a request back for so long only: the promises of the others must not wait behind it."""
+    retry_ms: int = 20
+    """A partition or a leader that failed rests for so long, doubled with each failure in a row."""
+    retry_ms_max: int = 1000
+    corrupt_retry_ms: int = 1000
+
+
+class Replica(Protocol):
+    """What is asked of a partition that follows."""
+
+    topic: str
+    topic_id: bytes
+    index: int
+    log: Log
+    role: PartitionRole
+    unclean: bool
+    """Whether its leader may lack what was committed; put to rest here when the logs agree."""
+
+    @property
+    def stored_offset(self) -> int: ...
+
+    def fetched(self, records: Buffer, wall_ms: int) -> None: ...
+
+    def cut_to(self, offset: int, wall_ms: int) -> None: ...
+
+    def restart_at(self, offset: int, wall_ms: int) -> None: ...
+
+    def advance(self, high_watermark: int) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Followed:
+    replica: Replica
+    epoch: int
+    """The leader's, in which it follows."""
+    failures: int = 0
+    told: str = ""
+    """The last trouble with it that was told: each is told once."""
+
+
+class Fetcher:
+    def __init__(
+        self,
+        node_id: int,
+        leader_id: int,
+        on_trouble: Callable[[str], None],
+        settings: FetchSettings | None = None,
+    ) -> None:
+        self.leader_id = leader_id
+        self.under_way = False
+        self._node_id = node_id
+        self._on_trouble = on_trouble
+        self._settings = settings or FetchSettings()
+        self._session = FetchSession()
+        self._followed: dict[Key, _Followed] = {}
+        # Dicts as ordered sets, so that every run is the same.
+        self._changed: dict[Key, None] = {}
+        """Partitions whose next request may differ from what the session says."""
+        self._syncing: dict[Key, None] = {}
+        self._resting: dict[Key, int] = {}
+        """Until when a partition is not fetched, after a failure."""
+        self._lost: dict[Key, None] = {}
+        """Partitions whose log the leader's does not continue: they begin anew where that begins."""
+        self._lookups: dict[Key, int] = {}
+        """Those of them whose beginning was asked for, with the epoch they followed in."""
+        self._failures = 0
+        self._resume_ms = 0
+        """Before that no request goes to this leader."""
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def __contains__(self, replica: Replica) -> bool:
+        followed = self._followed.get(_key(replica))
+        return followed is not None and followed.replica is replica
+
+    # --- which partitions ---
+
+    def follow(self, replica: Replica) -> None:
+        """From now on, or in a new epoch."""
+        key = _key(replica)
+        self._leave(key)
+        self._followed[key] = _Followed(replica, replica.role.leader_epoch)
+        if replica.log.quarantined:
+            self._lost[key] = None
+
+    def leave(self, replica: Replica) -> None:
+        if replica in self:
+            self._leave(_key(replica))
+
+    def _leave(self, key: Key) -> None:
+        self._followed.pop(key, None)
+        self._syncing.pop(key, None)
+        self._resting.pop(key, None)
+        self._lost.pop(key, None)
+        self._changed[key] = None
+
+    # --- asking ---
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When there may be a request to send; None while that depends on other things."""
+        if self.under_way or not self._followed:
+            return None
+        due = list(self._resting.values())
+        if self._changed or self._session.has_targets:
+            due.append(self._resume_ms)
+        return max(min(due), self._resume_ms) if due else None
+
+    def next_request(self, broker_epoch: int, now_ms: int) -> Message | None:
+        """None: nothing to ask for, or not now."""
+        if self.under_way or now_ms < self._resume_ms:
+            return None
+        for key in [key for key, until_ms in self._resting.items() if until_ms <= now_ms]:
+            del self._resting[key]
+            self._changed[key] = None
+        for key in [key for key in self._syncing if _is_stored(self._followed[key].replica)]:
+            del self._syncing[key]
+            self._changed[key] = None
+        self._update_session()
+        request = self._lookup_request() or self._fetch_request(broker_epoch)
+        self.under_way = request is not None
+        return request
+
+    def _update_session(self) -> None:
+        for key in self._changed:
+            followed = self._followed.get(key)
+            position = None
+            if followed is not None and key not in self._resting and key not in self._lost:
+                if _is_stored(followed.replica):
+                    position = _position(followed)
+                else:
+                    self._syncing[key] = None
+            self._session.set(key, position)
+        self._changed.clear()
+
+    def _fetch_request(self, broker_epoch: int) -> FetchRequest | None:
+        if not self._session.has_targets:
+            return None
+        settings = self._settings
+        request = self._session.next_request(settings.partition_bytes_max)
+        request.replica_state = ReplicaState(self._node_id, broker_epoch)
+        request.max_wait_ms = settings.sync_wait_ms if self._syncing else settings.wait_ms
+        request.min_bytes = settings.min_bytes
+        request.max_bytes = settings.reply_bytes_max
+        return request
+
+    def _lookup_request(self) -> ListOffsetsRequest | None:
+        topics: dict[str, ListOffsetsTopic] = {}
+        for key in self._lost:
+            if key not in self._resting:
+                followed = self._followed[key]
+                topic = followed.replica.topic
+                entry = topics.setdefault(topic, ListOffsetsTopic(topic, []))
+                entry.partitions.append(ListOffsetsPartition(key[1], followed.epoch, EARLIEST))
+                self._lookups[key] = followed.epoch
+        return ListOffsetsRequest(self._node_id, topics=list(topics.values())) if topics else None
+
+    # --- answers ---
+
+    def on_response(self, response: Message | None, now_ms: int, wall_ms: int) -> None:
+        assert self.under_way, "nothing was asked"
+        self.under_way = False
+        lookups, self._lookups = self._lookups, {}
+        if isinstance(response, ListOffsetsResponse):
+            self._failures = 0
+            self._begin_anew(response, lookups, now_ms, wall_ms)
+        elif isinstance(response, FetchResponse) and not lookups:
+            self._take(response, now_ms, wall_ms)
+        else:
+            self._on_failure(now_ms)
+        if self._syncing:
+            self._resume_ms = max(self._resume_ms, now_ms + self._settings.sync_patience_ms)
+
+    def on_stored(self, replica: Replica) -> None:
+        """Something of it was synced. When that was the last sync waited for, the next request waits no longer."""
+        key = _key(replica)
+        if key in self._syncing and _is_stored(replica):
+            del self._syncing[key]
+            self._changed[key] = None
+            if not self._syncing and not self._failures:
+                self._resume_ms = 0
+
+    def _take(self, response: FetchResponse, now_ms: int, wall_ms: int) -> None:
+        if response.error_code != ErrorCode.NONE:
+            self._on_failure(now_ms, in_session=response.error_code in SESSION_LOST)
+            return
+        self._failures = 0
+        self._session.answered(response.session_id)
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = bytes(topic.topic_id), data.partition_index
+                followed, asked = self._followed.get(key), self._session.asked(key)
+                if followed is None or asked is None:
+                    continue
+                if asked.leader_epoch != followed.epoch or asked.offset != followed.replica.log.end_offset:
+                    # The answer is to somebody it was not: the epoch has changed, or the log.
+                    self._changed[key] = None
+                    continue
+                self._take_partition(key, followed, data, now_ms, wall_ms)
+
+    def _take_partition(self, key: Key, followed: _Followed, data: PartitionData, now_ms: int, wall_ms: int) -> None:
+        try:
+            if data.error_code != ErrorCode.NONE:
+                self._on_refusal(key, followed, data.error_code, now_ms)
+            elif data.diverging_epoch.epoch >= 0:
+                self._cut(key, followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset, now_ms, wall_ms)
+            else:
+                self._append(key, followed, data, wall_ms)
+                followed.failures = 0
+                followed.told = ""
+        except CorruptMessage as error:
+            self._tell(followed, f"a bad batch from node {self.leader_id}, fetched again: {error}")
+            self._rest(key, followed, now_ms, self._settings.corrupt_retry_ms)
+        except (ProtocolError, OSError) as error:
+            self._on_storage_error(key, followed, error, now_ms)
+
+    def _append(self, key: Key, followed: _Followed, data: PartitionData, wall_ms: int) -> None:
+        replica = followed.replica
+        log = replica.log
+        replica.unclean = False
+        if data.records is not None and len(data.records):
+            self._changed[key] = None
+            try:
+                replica.fetched(data.records, wall_ms)  # type: ignore[arg-type]  # no slices in what was received
+            finally:
+                if not _is_stored(replica):
+                    self._syncing[key] = None
+        replica.advance(min(data.high_watermark, log.end_offset))
+        if log.start_offset < data.log_start_offset <= log.high_watermark:
+            log.delete_records_before(data.log_start_offset)
+            self._changed[key] = None
+
+    def _cut(self, key: Key, followed: _Followed, epoch: int, leader_end: int, now_ms: int, wall_ms: int) -> None:
+        """The leader's log has nothing of an epoch above `epoch` that is here, and that one ends at `leader_end`."""
+        replica = followed.replica
+        log = replica.log
+        own_epoch, own_end = log.end_offset_for_epoch(epoch)
+        offset = min(leader_end, own_end) if own_epoch >= 0 else leader_end
+        if not 0 <= offset < log.end_offset:
+            self._tell(followed, f"node {self.leader_id} says that the logs part at {offset}, the end of the log here")
+            self._rest(key, followed, now_ms)
+        elif offset < log.high_watermark and not replica.unclean:
+            self._tell(
+                followed,
+                f"node {self.leader_id} lacks what was committed: its log parts from the one here at {offset}, below "
+                f"the high watermark {log.high_watermark}. Not cut, and not followed in this epoch: find out which of "
+                "them is right. After a restart this node cuts its log as the leader asks",
+            )
+            self._stop(key)
+        else:
+            replica.cut_to(offset, wall_ms)
+            self._changed[key] = None
+
+    def _begin_anew(self, response: ListOffsetsResponse, lookups: dict[Key, int], now_ms: int, wall_ms: int) -> None:
+        found = {
+            (topic.name, partition.partition_index): partition
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+        for key, epoch in lookups.items():
+            followed = self._followed.get(key)
+            if followed is None or followed.epoch != epoch:
+                continue
+            replica = followed.replica
+            answer = found.get((replica.topic, replica.index))
+            if answer is None or answer.error_code != ErrorCode.NONE or answer.offset < 0:
+                self._rest(key, followed, now_ms)
+                continue
+            try:
+                self._restart(key, followed, answer.offset, now_ms, wall_ms)
+            except (ProtocolError, OSError) as error:
+                self._on_storage_error(key, followed, error, now_ms)
+
+    def _restart(self, key: Key, followed: _Followed, leader_start: int, now_ms: int, wall_ms: int) -> None:
+        log = followed.replica.log
+        if log.start_offset < log.end_offset >= leader_start and not log.quarantined:
+            # Refused, and yet it could follow: the leader's log has changed in between.
+            self._tell(
+                followed, f"node {self.leader_id} refused offset {log.end_offset}, its log begins at {leader_start}"
+            )
+            del self._lost[key]
+            self._rest(key, followed, now_ms)
+        else:
+            followed.replica.restart_at(leader_start, wall_ms)
+            del self._lost[key]
+            self._changed[key] = None
+
+    # --- trouble ---
+
+    def _on_refusal(self, key: Key, followed: _Followed, code: int, now_ms: int) -> None:
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._lost[key] = None
+            self._changed[key] = None
+            if followed.failures:
+                self._rest(key, followed, now_ms)
+        elif code == ErrorCode.FENCED_LEADER_EPOCH:
+            # A new epoch is on its way here with the metadata; it makes an end of this rest.
+            self._rest(key, followed, now_ms, self._settings.retry_ms_max)
+        else:
+            self._rest(key, followed, now_ms)
+
+    def _on_storage_error(self, key: Key, followed: _Followed, error: Exception, now_ms: int) -> None:
+        if followed.replica.log.failure is not None and isinstance(error, StorageError):
+            self._tell(followed, f"offline, it takes no writes: {error}")
+            self._stop(key)
+            return
+        self._tell(followed, f"what node {self.leader_id} sent could not be stored, tried again later: {error}")
+        self._rest(key, followed, now_ms, self._settings.retry_ms_max)
+
+    def _on_failure(self, now_ms: int, *, in_session: bool = False) -> None:
+        """No answer, or one for nobody. What the leader knows of the session, nobody can tell."""
+        self._session.end()
+        if in_session and not self._failures:
+            self._failures = 1
+            return
+        self._resume_ms = now_ms + self._back_off(self._failures)
+        self._failures += 1
+
+    def _rest(self, key: Key, followed: _Followed, now_ms: int, wait_ms: int = 0) -> None:
+        self._resting[key] = now_ms + (wait_ms or self._back_off(followed.failures))
+        followed.failures += 1
+        self._changed[key] = None
+
+    def _back_off(self, failures: int) -> int:
+        settings = self._settings
+        return min(settings.retry_ms << min(failures, 16), settings.retry_ms_max)
+
+    def _stop(self, key: Key) -> None:
+        """Not fetched until it follows anew."""
+        self._leave(key)
+
+    def _tell(self, followed: _Followed, trouble: str) -> None:
+        if trouble != followed.told:
+            followed.told = trouble
+            self._on_trouble(f"{followed.replica}: {trouble}")
+
+
+SESSION_LOST = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+)
+
+
+def _key(replica: Replica) -> Key:
+    return replica.topic_id, replica.index
+
+
+def _is_stored(replica: Replica) -> bool:
+    return replica.stored_offset >= replica.log.end_offset
+
+
+def _position(followed: _Followed) -> Position:
+    log = followed.replica.log
+    # Of the last record, not of the newest epoch: this node may have led one and written nothing in it.
+    last_epoch = log.epochs.epoch_at(log.end_offset - 1) if log.end_offset > log.start_offset else -1
+    return Position(log.end_offset, followed.epoch, last_epoch, log.start_offset)

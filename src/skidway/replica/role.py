@@ -1,0 +1,20 @@
+"""What the metadata says about one partition, as far as its replicas act on it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class PartitionRole:
+    leader: int
+    """-1: nobody leads it."""
+    leader_epoch: int
+    partition_epoch: int
+    """Goes up with every change; of two statements the one with the higher is the later."""
+    replicas: Sequence[int]
+    in_sync: Sequence[int]
+    eligible: Mapping[int, int]
+    """Who may join the in-sync set, with the epoch of its registration: brokers that are neither fenced nor shutting
+    down. All partitions may share one mapping that its owner changes as brokers come and go."""
+    unclean: bool = False
+    """Whether a leader was elected, since the last role, that may lack what was committed."""

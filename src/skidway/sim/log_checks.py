@@ -1,0 +1,102 @@
+"""A log held against itself: its state must be what its own batches say.
+
+Run where it matters: after every recovery and at the end. Offsets rise, checksums fit, the epoch cache and the
+producers' state are what a replay gives, lookups through the index find what a scan finds.
+"""
+
+from __future__ import annotations
+
+from skidway.log.epochs import LeaderEpochs
+from skidway.log.log import Log
+from skidway.log.producers import Producers
+from skidway.records.batch import BatchHeader, crc_matches, iter_headers
+from skidway.sim.world import Violation
+
+PROBES = 8
+
+
+def batches_of(log: Log, start: int = 0, end: int | None = None) -> list[tuple[BatchHeader, bytes]]:
+    """Every batch with its bytes, from the files themselves."""
+    found = []
+    for segment in log.segments:
+        data = segment.file.read_at(0, segment.size)
+        view = memoryview(data)
+        for position, header in iter_headers(view):
+            if header.base_offset >= start and (end is None or header.last_offset < end):
+                found.append((header, bytes(view[position : position + header.size])))
+    return found
+
+
+def check_log(who: str, log: Log) -> None:
+    if log.quarantined:
+        return
+    batches = batches_of(log)
+    _check_offsets(who, log, batches)
+    _check_epochs(who, log, batches)
+    _check_producers(who, log, batches)
+    _check_lookups(who, log, batches)
+
+
+def _check_offsets(who: str, log: Log, batches: list[tuple[BatchHeader, bytes]]) -> None:
+    where = f"{who} {log.directory}"
+    if not log.start_offset <= log.high_watermark <= log.end_offset or log.synced_offset > log.end_offset:
+        raise Violation(
+            "log-bounds",
+            f"{where}: start {log.start_offset}, watermark {log.high_watermark}, synced {log.synced_offset}, "
+            f"end {log.end_offset}",
+        )
+    next_offset, epoch = -1, -1
+    for header, data in batches:
+        if header.base_offset < next_offset or header.partition_leader_epoch < epoch:
+            raise Violation("log-order", f"{where}: {header} after offset {next_offset - 1} of epoch {epoch}")
+        if not crc_matches(data):
+            raise Violation("log-checksum", f"{where}: the batch at {header.base_offset} is damaged")
+        next_offset, epoch = header.last_offset + 1, header.partition_leader_epoch
+    if batches and next_offset != log.end_offset:
+        raise Violation("log-order", f"{where}: the batches end at {next_offset}, the log at {log.end_offset}")
+
+
+def _check_epochs(who: str, log: Log, batches: list[tuple[BatchHeader, bytes]]) -> None:
+    expected = LeaderEpochs()
+    for header, _ in batches:
+        if header.last_offset >= log.start_offset:
+            expected.assign(header.partition_leader_epoch, max(header.base_offset, log.start_offset))
+    actual = [entry for entry in log.epochs.entries() if entry[1] < log.end_offset]
+    if expected.entries() != actual and log.start_offset == 0:
+        raise Violation(
+            "epoch-cache", f"{who} {log.directory}: {actual} is remembered, the log says {expected.entries()}"
+        )
+
+
+def _check_producers(who: str, log: Log, batches: list[tuple[BatchHeader, bytes]]) -> None:
+    if log.start_offset or log.settings.compact:
+        return  # what was deleted may still be remembered
+    replayed = Producers(count_max=log.producers.count_max, expiry_ms=log.producers.expiry_ms)
+    for header, _ in batches:
+        if header.producer_id >= 0:
+            replayed.record(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.base_offset,
+                header.last_offset_delta,
+                header.max_timestamp,
+                header.attributes,
+                0,
+            )
+    if replayed.state() != log.producers.state():
+        raise Violation(
+            "producer-state", f"{who} {log.directory}: {log.producers.state()} is not {replayed.state()} of the log"
+        )
+
+
+def _check_lookups(who: str, log: Log, batches: list[tuple[BatchHeader, bytes]]) -> None:
+    if not batches:
+        return
+    for probe in range(PROBES):
+        header, data = batches[probe * (len(batches) - 1) // PROBES]
+        if header.base_offset < log.start_offset:
+            continue
+        found = log.read(header.base_offset, 1, committed=False)
+        if found is None or found.read()[: header.size] != data:
+            raise Violation("lookup", f"{who} {log.directory}: offset {header.base_offset} is not found where it is")

@@ -1,0 +1,223 @@
+"""Carries out the faults of a plan, and takes them back when their time is over or the run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from skidway.sim.cluster import Cluster
+from skidway.sim.host import Host
+from skidway.sim.plan import Fault, Plan
+from skidway.sim.world import MS, World
+
+HOUR_MS = 3_600_000
+SPARE_BYTES = 2_000
+
+
+class Nemesis:
+    def __init__(self, world: World, cluster: Cluster, plan: Plan, clients: Callable[[], list[str]]) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.plan = plan
+        self.network = cluster.network
+        self.over = False
+        self.operations: dict[str, Callable[[Random], None]] = {}
+        """Faults that are requests of an administrator, by name."""
+        self._clients = clients
+        self._kinds: dict[str, Callable[[Fault, Host, Random], None]] = {
+            "power": self._power,
+            "kill": self._kill,
+            "stop": self._stop,
+            "pause": self._pause,
+            "cut": self._cut,
+            "cut one way": self._cut_one_way,
+            "cut pair": self._cut_pair,
+            "cut clients": self._cut_clients,
+            "reset": self._reset,
+            "slow": self._slow,
+            "clock": self._clock,
+            "full": self._full,
+            "bad sync": self._bad_sync,
+            "op": self._op,
+            "all": self._all,
+            "two": self._two,
+            "flip": self._flip,
+        }
+
+    def begin(self) -> None:
+        for fault in self.plan.faults:
+            self.world.at(fault.at_ms * MS, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+
+    def end(self) -> None:
+        """No more faults: everything is healed and runs."""
+        self.over = True
+        self.network.heal_all()
+        for host in self.cluster.hosts.values():
+            host.disk.capacity = None
+            host.disk.crash_at = None
+            host.disk.failing_syncs = None
+            host.speed.stall_chance = 0.0
+            host.resume()
+            if host.is_hurt:
+                self._down(host)
+            self.revive(host)
+
+    def revive(self, host: Host) -> None:
+        if host.node is None and not host.start():
+            self.world.after(1_000 * MS, lambda: self.revive(host))
+
+    # --- inside ---
+
+    def _strike(self, fault: Fault) -> None:
+        if self.over:
+            return
+        host = self._target(fault)
+        random = self.world.stream(f"fault {fault}")
+        self.world.say("!", f"{fault.kind} {host.name} for {fault.lasts_ms} ms")
+        self.world.mark(fault.kind)
+        if fault.kind in self.operations:
+            self.operations[fault.kind](random)
+        elif fault.kind in self._kinds:
+            self._kinds[fault.kind](fault, host, random)
+
+    def _target(self, fault: Fault) -> Host:
+        hosts = list(self.cluster.hosts.values())
+        found: Host | None = None
+        if fault.target == -1:
+            topic = self.plan.topics[fault.amount % len(self.plan.topics)]
+            found = self.cluster.leader_host(topic.name, fault.amount % topic.partitions)
+        elif fault.target == -2:
+            found = self.cluster.controller_host()
+        return found if found is not None else hosts[fault.target % len(hosts)]
+
+    def _later(self, fault: Fault, step: Callable[[], None]) -> None:
+        def due() -> None:
+            if not self.over:
+                step()
+
+        self.world.after(fault.lasts_ms * MS, due)
+
+    def _down(self, host: Host) -> None:
+        if self.plan.lossy:
+            host.power_off()
+        else:
+            host.kill()
+
+    def _power(self, fault: Fault, host: Host, random: Random) -> None:
+        self._down(host)
+        self._later(fault, lambda: self.revive(host))
+
+    def _kill(self, fault: Fault, host: Host, random: Random) -> None:
+        host.kill()
+        self._later(fault, lambda: self.revive(host))
+
+    def _stop(self, fault: Fault, host: Host, random: Random) -> None:
+        host.stop()
+
+        def again() -> None:
+            if host.node is None:
+                self.revive(host)
+            else:
+                self._later(fault, again)
+
+        self._later(fault, again)
+
+    def _all(self, fault: Fault, host: Host, random: Random) -> None:
+        for each in self.cluster.hosts.values():
+            self._down(each)
+            self.world.after(random.randrange(fault.lasts_ms + 1) * MS, lambda each=each: self.revive(each))  # type: ignore[misc]
+
+    def _two(self, fault: Fault, host: Host, random: Random) -> None:
+        others = [each for each in self.cluster.hosts.values() if each is not host]
+        for each in [host, *random.sample(others, min(1, len(others)))]:
+            self._down(each)
+            self.world.after(random.randrange(fault.lasts_ms + 1) * MS, lambda each=each: self.revive(each))  # type: ignore[misc]
+
+    def _pause(self, fault: Fault, host: Host, random: Random) -> None:
+        host.pause()
+        self._later(fault, host.resume)
+
+    def _places(self) -> list[str]:
+        return [host.name for host in self.cluster.hosts.values()]
+
+    def _cut_between(self, fault: Fault, pairs: list[tuple[str, str]]) -> None:
+        for source, target in pairs:
+            self.network.cut(source, target)
+
+        def heal() -> None:
+            for source, target in pairs:
+                self.network.heal(source, target)
+
+        self._later(fault, heal)
+
+    def _cut(self, fault: Fault, host: Host, random: Random) -> None:
+        """The machine alone, or with its clients, on its side."""
+        far = [name for name in self._places() if name != host.name]
+        if fault.amount % 2 or not far:
+            far = far + self._clients()
+        self._cut_between(fault, [pair for name in far for pair in ((host.name, name), (name, host.name))])
+
+    def _cut_one_way(self, fault: Fault, host: Host, random: Random) -> None:
+        far = [name for name in self._places() if name != host.name] or self._clients()
+        outward = fault.amount % 2 == 0
+        self._cut_between(fault, [(host.name, name) if outward else (name, host.name) for name in far])
+
+    def _cut_pair(self, fault: Fault, host: Host, random: Random) -> None:
+        far = [name for name in self._places() if name != host.name]
+        if far:
+            other = random.choice(far)
+            self._cut_between(fault, [(host.name, other), (other, host.name)][: 1 + fault.amount % 2])
+
+    def _cut_clients(self, fault: Fault, host: Host, random: Random) -> None:
+        chosen = [name for name in self._clients() if random.random() < 0.5]
+        both = [pair for name in chosen for pair in ((host.name, name), (name, host.name))]
+        self._cut_between(fault, both if fault.amount % 2 else both[::2])
+
+    def _reset(self, fault: Fault, host: Host, random: Random) -> None:
+        for name in [*self._places(), *self._clients()]:
+            if name != host.name and random.random() < 0.6:
+                self.network.reset_between(host.name, name)
+
+    def _slow(self, fault: Fault, host: Host, random: Random) -> None:
+        for name in [*self._places(), *self._clients()]:
+            if name != host.name:
+                self.network.slow[host.name, name] = random.choice([3, 20, 60])
+        self._later(fault, self.network.slow.clear)
+
+    def _clock(self, fault: Fault, host: Host, random: Random) -> None:
+        host.clock.wall_offset_ms += random.choice([-3 * HOUR_MS, -1_000, 1_000, HOUR_MS])
+
+    def _full(self, fault: Fault, host: Host, random: Random) -> None:
+        host.disk.capacity = host.disk.used() + random.randrange(SPARE_BYTES)
+
+        def room() -> None:
+            host.disk.capacity = None
+
+        self._later(fault, room)
+
+    def _bad_sync(self, fault: Fault, host: Host, random: Random) -> None:
+        host.disk.failing_syncs = {host.disk.syncs + random.randrange(20)}
+
+        def repaired() -> None:
+            host.disk.failing_syncs = None
+            if host.is_hurt:
+                self._down(host)
+            self.revive(host)
+
+        self._later(fault, repaired)
+
+    def _op(self, fault: Fault, host: Host, random: Random) -> None:
+        """The machine stops inside one of its next disk operations."""
+        if not self.plan.lossy:
+            self._kill(fault, host, random)
+            return
+        host.disk.crash_at = host.disk.operations + 1 + random.randrange(60)
+
+        def again() -> None:
+            host.disk.crash_at = None
+            self.revive(host)
+
+        self._later(fault, again)
+
+    def _flip(self, fault: Fault, host: Host, random: Random) -> None:
+        """Overridden by clusters that can repair a copy from another."""

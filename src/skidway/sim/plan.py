@@ -1,0 +1,151 @@
+"""What a seed stands for: a cluster, its machines, its clients, and the faults that will befall it.
+
+Everything is drawn at once and beforehand, so that a plan can be printed, made smaller and run again. Each seed draws
+its own mixture (a "swarm"): some know no full disks, some nothing but crashes, some have slow disks or one client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from skidway.sim.producers import ProducerPlan
+from skidway.sim.world import MS
+
+FAULT_GAP_MS = 1_500
+
+
+@dataclass(slots=True)
+class Fault:
+    at_ms: int
+    kind: str
+    target: int
+    """Which machine, counted from 0; -1: whoever leads the first partition, -2: whoever leads the metadata."""
+    lasts_ms: int
+    amount: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.at_ms} {self.kind} {self.target} {self.lasts_ms} {self.amount}"
+
+
+@dataclass(slots=True)
+class TopicPlan:
+    name: str
+    partitions: int
+    replicas: int
+    configs: dict[str, str]
+
+
+@dataclass(slots=True)
+class GroupPlan:
+    name: str
+    members: int
+    topic: str
+
+
+@dataclass(slots=True)
+class Plan:
+    seed: int
+    nodes: int
+    seconds: int
+    latency_us: int = 500
+    sync_us: int = 1_500
+    stall_chance: float = 0.0
+    stall_us: int = 0
+    drift_ppm: int = 0
+    checkpoint_ms: int = 5_000
+    lossy: bool = True
+    """Machines lose power; otherwise only processes are killed, and the page cache stays."""
+    reset_on_heal: bool = False
+    topics: list[TopicPlan] = field(default_factory=list)
+    producers: list[ProducerPlan] = field(default_factory=list)
+    readers: int = 1
+    groups: list[GroupPlan] = field(default_factory=list)
+    versions: dict[int, int] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def describe(self) -> str:
+        topics = ", ".join(f"{t.name}({t.partitions}x{t.replicas} {t.configs['flush']})" for t in self.topics)
+        return (
+            f"{self.nodes} node(s), {self.seconds} s, {topics}, {len(self.producers)} producers, "
+            f"{self.readers} readers, {sum(g.members for g in self.groups)} members, {len(self.faults)} faults"
+        )
+
+
+ONE_NODE = ["power", "power", "kill", "stop", "pause", "cut", "cut one way", "reset", "clock", "full", "bad sync",
+            "op", "op", "slow", "topics"]  # fmt: skip
+MANY_NODES = ["power", "power", "power", "kill", "stop", "pause", "pause", "cut", "cut", "cut one way", "cut pair",
+              "cut clients", "reset", "clock", "full", "bad sync", "op", "slow", "all", "two", "elect", "reassign",
+              "topics", "flip"]  # fmt: skip
+
+
+def draw_plan(seed: int, *, nodes: int | None = None, seconds: int | None = None) -> Plan:
+    random = Random(f"{seed}/plan")
+    count = nodes if nodes is not None else random.choice([1, 3, 3, 3, 3, 5])
+    flush = random.choice(["sync", "sync", "os"])
+    plan = Plan(
+        seed=seed,
+        nodes=count,
+        seconds=seconds if seconds is not None else random.choice([12, 20, 30]),
+        latency_us=random.choice([100, 500, 2_000, 10_000]),
+        sync_us=random.choice([300, 2_000, 15_000, 60_000]),
+        stall_chance=random.choice([0.0, 0.0, 0.01]),
+        stall_us=random.choice([300, 3_000]) * MS,
+        drift_ppm=random.choice([0, 0, 200, 50_000]),
+        checkpoint_ms=random.choice([1_000, 3_000, 8_000]),
+        lossy=flush == "sync",
+        reset_on_heal=random.random() < 0.3,
+        readers=random.choice([1, 2]),
+        versions={0: random.choice([9, 11, 13]), 1: random.choice([12, 13, 16, 17])},
+    )
+    _draw_clients(plan, random, flush)
+    kinds = sorted(set(ONE_NODE if count == 1 else MANY_NODES))
+    chosen = random.sample(kinds, random.randrange(2, len(kinds)))
+    weighted = [kind for kind in (ONE_NODE if count == 1 else MANY_NODES) if kind in chosen]
+    plan.faults = _draw_faults(plan, random, weighted)
+    return plan
+
+
+def _draw_clients(plan: Plan, random: Random, flush: str) -> None:
+    replicas = min(3, plan.nodes)
+    for number in range(random.choice([1, 1, 2])):
+        configs = {
+            "flush": flush,
+            "min.insync.replicas": str(random.choice([1, 2, 2]) if replicas > 1 else 1),
+            "message.timestamp.after.max.ms": str(1 << 60),
+            "segment.bytes": str(random.choice([4_096, 16_384, 1 << 20])),
+        }
+        plan.topics.append(TopicPlan(f"t{number}", random.choice([1, 2, 4]), replicas, configs))
+    for _ in range(random.choice([2, 3, 4])):
+        topic = random.choice(plan.topics)
+        idempotent = random.random() < 0.75
+        plan.producers.append(
+            ProducerPlan(
+                topic=topic.name,
+                partitions=topic.partitions,
+                interval_ms=random.choice([15, 40, 120]),
+                records=random.choice([1, 4, 10]),
+                acks=-1 if idempotent or random.random() < 0.6 else 1,
+                idempotent=idempotent,
+                in_flight=random.choice([1, 3, 5]) if idempotent else 1,
+                retries=idempotent or random.random() < 0.5,
+                timeout_ms=random.choice([300, 1_500, 4_000]),
+                delivery_timeout_ms=random.choice([3_000, 120_000, 120_000]),
+                value_bytes=random.choice([24, 200]),
+            )
+        )
+    if random.random() < 0.6:
+        topic = random.choice(plan.topics)
+        plan.groups.append(GroupPlan("g0", random.choice([1, 2, 3]), topic.name))
+
+
+def _draw_faults(plan: Plan, random: Random, kinds: list[str]) -> list[Fault]:
+    faults = []
+    gap = random.choice([FAULT_GAP_MS // 3, FAULT_GAP_MS, FAULT_GAP_MS * 3])
+    at_ms = 1_500
+    while at_ms < plan.seconds * 1_000 - 500:
+        target = random.choice([-1, -1, -2, *range(plan.nodes)])
+        lasts = int(random.choice([50, 300, 1_500, 5_000]) * (0.5 + random.random()))
+        faults.append(Fault(at_ms, random.choice(kinds), target, lasts, random.randrange(1 << 30)))
+        at_ms += 1 + int(random.expovariate(1 / gap))
+    return faults

@@ -1,0 +1,146 @@
+"""One seed: draw the plan, run it with its faults, heal everything, and hold the outcome against the laws."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import process_time
+
+from skidway.sim import guard
+from skidway.sim.clients import Client
+from skidway.sim.cluster import Cluster
+from skidway.sim.history import History
+from skidway.sim.invariants import Invariants
+from skidway.sim.nemesis import Nemesis
+from skidway.sim.network import Network
+from skidway.sim.plan import Plan, draw_plan
+from skidway.sim.producers import Producer
+from skidway.sim.readers import Reader
+from skidway.sim.trace import Trace
+from skidway.sim.workload import Admin, make_clients
+from skidway.sim.world import SECOND, Violation, World
+
+CONVERGE_S = 90
+READ_S = 60
+
+
+@dataclass(slots=True)
+class Verdict:
+    seed: int
+    checker: str = ""
+    """The law that was broken; empty when none was."""
+    text: str = ""
+    trace_hash: str = ""
+    virtual_s: float = 0.0
+    cpu_s: float = 0.0
+    acknowledged: int = 0
+    reads: int = 0
+    events: int = 0
+    faults: int = 0
+    marks: dict[str, int] = field(default_factory=dict)
+    last_lines: list[str] = field(default_factory=list)
+    plan: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.checker
+
+
+class Run:
+    def __init__(self, plan: Plan, on_line: Callable[[str], None] | None = None) -> None:
+        self.plan = plan
+        self.world = World(plan.seed, Trace(on_line))
+        self.network = Network(self.world, self.world.stream("network"), plan.latency_us)
+        self.network.reset_on_heal = plan.reset_on_heal
+        self.cluster = Cluster(self.world, self.network, plan)
+        self.history = History(self.world)
+        self.invariants = Invariants(self.world, self.cluster, self.history)
+        self.admin = Admin(self.world, self.network, "adm", self.cluster.addresses, plan, self.history)
+        self.clients: list[Client] = []
+        self.nemesis = Nemesis(self.world, self.cluster, plan, lambda: [client.place for client in self.clients])
+        self.nemesis.operations.update(self.admin.operations)
+
+    def run(self) -> None:
+        world = self.world
+        self.cluster.start()
+        self.admin.start()
+        if not world.run_until(lambda: self.admin.is_ready, CONVERGE_S * SECOND):
+            raise Violation("liveness", f"the topics could not be made in {CONVERGE_S} s")
+        self.clients = make_clients(world, self.network, self.cluster, self.plan, self.history)
+        for client in self.clients:
+            client.start()
+        self.nemesis.begin()
+        self.invariants.begin()
+        world.run(world.now_us + self.plan.seconds * SECOND)
+        world.say("!", "no more faults")
+        self.nemesis.end()
+        self._converge()
+        self._read_all()
+        self.invariants.check_end()
+        self.history.check_complete()
+
+    def _converge(self) -> None:
+        """After the faults nobody may stay stuck."""
+        world = self.world
+        world.run(world.now_us + 3 * SECOND)
+        producers = [client for client in self.clients if isinstance(client, Producer)]
+        for producer in producers:
+            producer.producing = False
+        if not world.run_until(lambda: all(producer.is_idle for producer in producers), CONVERGE_S * SECOND):
+            stuck = [producer.place for producer in producers if not producer.is_idle]
+            raise Violation("liveness", f"{CONVERGE_S} s after the last fault {stuck} still wait for an answer")
+        self.invariants.check_converged(CONVERGE_S)
+
+    def _read_all(self) -> None:
+        counts = {topic.name: topic.partitions for topic in self.plan.topics}
+        last = Reader(self.world, self.network, "last", self.cluster.addresses, counts, self.history)
+        last.start()
+
+        def read_up(topic: str, index: int) -> bool:
+            position = last.positions[topic, index]
+            known = last.known.get(topic)
+            if known is None:
+                return False
+            if self.invariants.is_empty(topic, index):
+                return True
+            return position.offset >= max(
+                self.history.of(topic, known.topic_id, index).end_offset, position.end_offset, 1
+            )
+
+        self.world.run_until(lambda: all(read_up(*key) for key in last.positions), READ_S * SECOND)
+        last.stop()
+
+
+def run_plan(plan: Plan, on_line: Callable[[str], None] | None = None) -> Verdict:
+    run = Run(plan, on_line)
+    verdict = Verdict(plan.seed, plan=plan.describe(), faults=len(plan.faults))
+    began = process_time()
+    gc.collect()
+    gc.disable()
+    try:
+        with guard.forbidden():
+            run.run()
+    except Violation as violation:
+        verdict.checker, verdict.text = violation.checker, violation.text
+    except Exception as bug:
+        import traceback
+
+        verdict.checker = "bug"
+        verdict.text = "".join(traceback.format_exception(bug, limit=-8))
+    finally:
+        gc.enable()
+    verdict.cpu_s = process_time() - began
+    world = run.world
+    verdict.trace_hash = world.trace.hash
+    verdict.virtual_s = world.now_us / SECOND
+    verdict.acknowledged = run.history.acknowledged
+    verdict.reads = run.history.reads
+    verdict.events = world.events
+    verdict.marks = dict(sorted(world.marks.items()))
+    verdict.last_lines = list(world.trace.last)
+    return verdict
+
+
+def run_seed(seed: int, on_line: Callable[[str], None] | None = None, *, nodes: int | None = None) -> Verdict:
+    return run_plan(draw_plan(seed, nodes=nodes), on_line)

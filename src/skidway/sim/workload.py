@@ -1,0 +1,106 @@
+"""Who uses the cluster during a run: an administrator who makes topics, producers, readers and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from skidway.errors import ErrorCode
+from skidway.sim.clients import Client
+from skidway.sim.cluster import Cluster
+from skidway.sim.history import History
+from skidway.sim.network import Address, Network
+from skidway.sim.plan import Plan, TopicPlan
+from skidway.sim.producers import Producer
+from skidway.sim.readers import Reader
+from skidway.sim.world import World
+from skidway.wire.schema.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from skidway.wire.schema.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+RETRY_MS = 200
+FINE = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+
+class Admin(Client):
+    """Makes the topics of the plan, and later does what administrators do while others suffer."""
+
+    def __init__(
+        self, world: World, network: Network, place: str, seeds: list[Address], plan: Plan, history: History
+    ) -> None:
+        super().__init__(world, network, place, seeds, [topic.name for topic in plan.topics])
+        self.plan = plan
+        self.history = history
+        self._missing = {topic.name: topic for topic in plan.topics}
+        self._spare = 0
+        self.operations: dict[str, Callable[[Random], None]] = {"topics": self.churn_topics}
+
+    @property
+    def is_ready(self) -> bool:
+        return not self._missing and len(self.known) == len(self.plan.topics)
+
+    def start(self) -> None:
+        super().start()
+        self._make_missing()
+
+    def _make_missing(self) -> None:
+        for topic in list(self._missing.values()):
+            self._create(topic, lambda code, topic=topic: self._on_made(topic, code))  # type: ignore[misc]
+
+    def _on_made(self, topic: TopicPlan, code: int) -> None:
+        if code in FINE:
+            self._missing.pop(topic.name, None)
+            self.refresh()
+        else:
+            self.after(RETRY_MS, self._make_missing)
+
+    def _create(self, topic: TopicPlan, respond: Callable[[int], None]) -> None:
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=topic.name,
+                    num_partitions=topic.partitions,
+                    replication_factor=topic.replicas,
+                    configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+                )
+            ],
+            timeout_ms=3_000,
+        )
+
+        def answered(reply: CreateTopicsResponse | None) -> None:
+            respond(ErrorCode.REQUEST_TIMED_OUT if reply is None else reply.topics[0].error_code)
+
+        self.ask(-1, request, answered)
+
+    def churn_topics(self, random: Random) -> None:
+        """A topic comes and goes beside the others; its name is used again."""
+        name = f"spare{random.randrange(2)}"
+        if random.random() < 0.5:
+            configs = {"flush": random.choice(["sync", "os"])}
+            replicas = min(3, self.plan.nodes)
+            self._create(TopicPlan(name, 1 + random.randrange(3), replicas, configs), lambda code: None)
+        else:
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=3_000)
+            self.ask(-1, request, _nothing)
+
+
+def _nothing(reply: Any) -> None:
+    pass
+
+
+def make_clients(world: World, network: Network, cluster: Cluster, plan: Plan, history: History) -> list[Client]:
+    addresses = cluster.addresses
+    clients: list[Client] = []
+    for number, producer_plan in enumerate(plan.producers):
+        clients.append(Producer(world, network, f"p{number}", addresses, producer_plan, history))
+    counts = {topic.name: topic.partitions for topic in plan.topics}
+    for number in range(plan.readers):
+        clients.append(Reader(world, network, f"r{number}", addresses, counts, history))
+    for client in clients:
+        client.brokers.versions.update(plan.versions)
+    return clients

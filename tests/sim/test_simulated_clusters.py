@@ -1,0 +1,52 @@
+"""Whole clusters in the simulator: many seeds, seeds that failed once, and the same trace every time."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from skidway.sim.run import run_seed
+
+SEEDS = Path(__file__).parent / "seeds.txt"
+CHUNK = 10
+CHUNKS = 20
+REPLAY = "from skidway.sim.run import run_seed; v = run_seed({seed}); print(v.trace_hash, v.events, v.checker)"
+
+
+def remembered() -> list[tuple[int, int | None, str]]:
+    lines = [line for line in SEEDS.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    parts = [line.split(None, 2) for line in lines]
+    return [(int(seed), None if nodes == "-" else int(nodes), why) for seed, nodes, why in parts]
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_no_seed_breaks_a_law(chunk: int) -> None:
+    verdicts = [run_seed(seed) for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK)]
+    assert [f"seed {verdict.seed}: {verdict.checker}: {verdict.text}" for verdict in verdicts if not verdict.ok] == []
+    assert sum(verdict.acknowledged for verdict in verdicts) > 1_000
+
+
+def test_seeds_that_failed_once_pass() -> None:
+    failed = []
+    for seed, nodes, why in remembered():
+        verdict = run_seed(seed, nodes=nodes)
+        if not verdict.ok:
+            failed.append(f"seed {seed} ({why}): {verdict.checker}: {verdict.text}")
+    assert failed == []
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_a_seed_is_the_same_under_any_hash_seed(seed: int) -> None:
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", REPLAY.format(seed=seed)],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "999")
+    ]
+    assert told[0] == told[1]

@@ -1,0 +1,279 @@
+"""Sites that hold copies of partitions on simulated disks, and answer fetches as a leader does, over the real codec."""
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+from skidway.broker.fetch_sessions import FetchSessions, FetchTarget, Session
+from skidway.broker.partition import Partition, log_settings
+from skidway.broker.turn import Turn
+from skidway.errors import OffsetOutOfRange, ProtocolError
+from skidway.limits import DEFAULT_LIMITS
+from skidway.log.log import Log
+from skidway.metadata.topic_configs import TopicConfig, resolve
+from skidway.records.batch import read_header
+from skidway.records.record import Record, build_batch, read_records
+from skidway.replica.fetcher import Fetcher, FetchSettings
+from skidway.replica.role import PartitionRole
+from skidway.sim.disk import SimDisk
+from skidway.wire.message import Message
+from skidway.wire.registry import api
+from skidway.wire.schema.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from skidway.wire.schema.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+NOW_MS = 1_000_000
+WALL_MS = 1_700_000_000_000
+FETCH_VERSION, LIST_OFFSETS_VERSION = 18, 11
+
+
+def topic_id(topic: str) -> bytes:
+    return topic.encode().rjust(16, b"\0")
+
+
+class Site:
+    """One node: its disk, its partitions, its side of the fetch sessions."""
+
+    def __init__(self, node_id: int, disk: SimDisk | None = None) -> None:
+        self.node_id = node_id
+        self.disk = disk or SimDisk()
+        self.partitions: dict[tuple[bytes, int], Partition] = {}
+        self.turn = Turn(lambda: None)
+        self.sessions = FetchSessions(DEFAULT_LIMITS, Random(node_id))
+        self.heard: list[Message] = []
+        """Requests that came in, as they were decoded."""
+        self.keeps_sessions = True
+
+    def host(self, topic: str = "t", index: int = 0, *, flush: str = "os", **configs: str) -> Partition:
+        config = resolve({"flush": flush, **{name.replace("_", "."): value for name, value in configs.items()}})
+        directory = f"{topic}-{index}"
+        if not self.disk.exists(directory):
+            self.disk.make_directory(directory)
+        log = self._open(directory, config, 0)
+        log.begin_at(0)
+        return self._add(topic, index, log, config)
+
+    def host_again(self, partition: Partition, *, recovery_point: int) -> Partition:
+        """After a crash."""
+        config = resolve({"flush": "sync" if partition.flush_sync else "os"})
+        return self._add(
+            partition.topic, partition.index, self._open(partition.log.directory, config, recovery_point), config
+        )
+
+    def _open(self, directory: str, config: TopicConfig, recovery_point: int) -> Log:
+        return Log.open(
+            self.disk,
+            directory,
+            log_settings(config),
+            clean=recovery_point == 0,
+            recovery_point=recovery_point,
+            start_offset=None,
+            now_ms=WALL_MS,
+        )
+
+    def _add(self, topic: str, index: int, log: Log, config: TopicConfig) -> Partition:
+        partition = Partition(topic, topic_id(topic), index, log, config, self.turn, self.node_id)
+        self.partitions[partition.topic_id, index] = partition
+        return partition
+
+    def sync(self) -> None:
+        """A worker syncs whatever wants it."""
+        for partition in self.turn.take_unsynced():
+            ticket = partition.begin_sync()
+            if ticket is not None:
+                ticket.run()
+                partition.finish_sync(ticket)
+
+    # --- as a leader ---
+
+    def answer(self, request: Message, now_ms: int = NOW_MS) -> Any:
+        version = FETCH_VERSION if isinstance(request, FetchRequest) else LIST_OFFSETS_VERSION
+        heard: Any = over_the_wire(request, version, "request")
+        self.heard.append(heard)
+        if isinstance(heard, ListOffsetsRequest):
+            return over_the_wire(self._starts(heard), version, "response")
+        return over_the_wire(self._records(heard, now_ms), version, "response")
+
+    def _records(self, request: FetchRequest, now_ms: int) -> FetchResponse:
+        targets = [
+            FetchTarget(
+                bytes(topic.topic_id), one.partition, one.fetch_offset, one.partition_max_bytes,
+                one.current_leader_epoch, one.last_fetched_epoch,
+            )
+            for topic in request.topics
+            for one in topic.partitions
+        ]  # fmt: skip
+        session: Session | None = None
+        if not self.keeps_sessions:
+            session = None
+        elif request.session_epoch <= 0:
+            session = self.sessions.begin(request.session_id, request.session_epoch, True, targets, now_ms)
+        else:
+            forgotten = [
+                (bytes(topic.topic_id), i) for topic in request.forgotten_topics_data for i in topic.partitions
+            ]
+            try:
+                session = self.sessions.resume(
+                    request.session_id, request.session_epoch, True, targets, forgotten, now_ms
+                )
+            except ProtocolError as error:
+                return FetchResponse(error_code=error.code)
+            targets = list(session.targets.values())
+        replica = request.replica_state
+        return FetchResponse(
+            session_id=session.id if session is not None else 0,
+            responses=[
+                FetchableTopicResponse(
+                    topic_id=target.topic,  # type: ignore[arg-type]
+                    partitions=[self._read(target, replica.replica_id, replica.replica_epoch, now_ms)],
+                )
+                for target in targets
+            ],
+        )
+
+    def _read(self, target: FetchTarget, replica_id: int, broker_epoch: int, now_ms: int) -> PartitionData:
+        partition = self.partitions[target.topic, target.partition]  # type: ignore[index]
+        log = partition.log
+        data = PartitionData(target.partition, 0, log.high_watermark, -1, log.start_offset, records=b"")
+        try:
+            partition.leader.check_epoch(target.leader_epoch)
+            epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
+            if target.last_fetched_epoch >= 0 and (epoch < target.last_fetched_epoch or end_offset < target.offset):
+                data.diverging_epoch = EpochEndOffset(epoch, end_offset)
+                return data
+            if not log.start_offset <= target.offset <= log.end_offset:
+                raise OffsetOutOfRange()
+            partition.advance(
+                partition.leader.on_fetch(replica_id, broker_epoch, target.offset, log.end_offset, now_ms)
+            )
+            data.high_watermark = log.high_watermark
+            found = log.read(target.offset, target.max_bytes, committed=False)
+            data.records = b"" if found is None else found.read()
+        except ProtocolError as error:
+            data.error_code = error.code
+        return data
+
+    def _starts(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for asked in topic.partitions:
+                partition = self.partitions[topic_id(topic.name), asked.partition_index]
+                answer = ListOffsetsPartitionResponse(asked.partition_index, offset=partition.log.start_offset)
+                try:
+                    partition.leader.check_epoch(asked.current_leader_epoch)
+                except ProtocolError as error:
+                    answer.error_code, answer.offset = error.code, -1
+                answers.append(answer)
+            topics.append(ListOffsetsTopicResponse(topic.name, answers))
+        return ListOffsetsResponse(topics=topics)
+
+
+def over_the_wire(message: Message, version: int, side: str) -> Any:
+    key = 1 if isinstance(message, FetchRequest | FetchResponse) else 2
+    codec = getattr(api(key), side)
+    parts: list[Any] = []
+    codec.encoder(version)(message, parts)
+    data = b"".join(map(bytes, parts))
+    decoded, end = codec.decoder(version)(memoryview(data), 0)
+    assert end == len(data)
+    return decoded
+
+
+def role(leader: int, epoch: int, *, unclean: bool = False, replicas: Iterable[int] = (1, 2, 3)) -> PartitionRole:
+    everyone = list(replicas)
+    return PartitionRole(leader, epoch, epoch, everyone, everyone, dict.fromkeys(everyone, 1), unclean)
+
+
+def elect(leader: Partition, *others: Partition, epoch: int, node_id: int = 1, unclean: bool = False) -> None:
+    """The metadata names a leader; all of them hear of it."""
+    members = [leader, *others]
+    named = role(node_id, epoch, unclean=unclean, replicas=range(1, len(members) + 1))
+    leader.lead(named, NOW_MS)
+    for other in others:
+        other.follow(named, NOW_MS)
+
+
+def write(partition: Partition, *values: bytes) -> None:
+    """Each as a batch of its own, in the leader's epoch."""
+    for value in values:
+        batch = build_batch([Record(0, WALL_MS, None, value)])
+        partition.append(batch, read_header(batch), WALL_MS)
+
+
+def contents(partition: Partition, *, committed: bool = False) -> list[bytes | None]:
+    log = partition.log
+    found: list[bytes | None] = []
+    offset = log.start_offset
+    while (part := log.read(offset, 1 << 20, committed=committed)) is not None:
+        data = part.read()
+        position = 0
+        while position < len(data):
+            header = read_header(memoryview(data)[position:])
+            batch = data[position : position + header.size]
+            found += [record.value for record in read_records(batch, decompressed_bytes_max=1 << 20)]
+            offset = header.last_offset + 1
+            position += header.size
+    return found
+
+
+def stored_bytes(partition: Partition) -> bytes:
+    log = partition.log
+    return b"".join(segment.file.read_at(0, segment.size) for segment in log.segments)
+
+
+class Following:
+    """A fetcher of one site, and how it talks to the site it follows."""
+
+    def __init__(self, site: Site, leader: Site, settings: FetchSettings | None = None) -> None:
+        self.site = site
+        self.leader = leader
+        self.now_ms = NOW_MS
+        self.troubles: list[str] = []
+        self.fetcher = Fetcher(site.node_id, leader.node_id, self.troubles.append, settings)
+
+    def follow(self, *partitions: Partition) -> "Following":
+        for partition in partitions:
+            self.fetcher.follow(partition)
+        return self
+
+    def fetcher_copy(self) -> Partition:
+        (copy,) = self.site.partitions.values()
+        return copy
+
+    def ask(self) -> Any:
+        """What it asks for now, if anything."""
+        return self.fetcher.next_request(1, self.now_ms)
+
+    def tell(self, response: Message | None) -> None:
+        self.fetcher.on_response(response, self.now_ms, WALL_MS)
+
+    def turn(self) -> bool:
+        """One request and its answer; false when there is nothing to ask."""
+        request = self.ask()
+        if request is None:
+            return False
+        self.tell(self.leader.answer(request, self.now_ms))
+        return True
+
+    def pass_time(self, milliseconds: int) -> None:
+        self.now_ms += milliseconds
+
+    def catch_up(self, turns: int = 20) -> None:
+        """Until nothing changes any more."""
+        for _ in range(turns):
+            if not self.turn():
+                self.site.sync()
+                deadline_ms = self.fetcher.deadline_ms
+                if deadline_ms is not None:
+                    self.now_ms = max(self.now_ms, deadline_ms)
