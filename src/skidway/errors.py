@@ -329,6 +329,14 @@ class ThrottlingQuotaExceeded(ProtocolError):
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
+class DuplicateVoter(ProtocolError):
+    code = ErrorCode.DUPLICATE_VOTER
+
+
+class VoterNotFound(ProtocolError):
+    code = ErrorCode.VOTER_NOT_FOUND
+
+
 class BrokerIdNotRegistered(ProtocolError):
     code = ErrorCode.BROKER_ID_NOT_REGISTERED
 

@@ -51,6 +51,7 @@ class Log:
         "_watermark_segment",
         "active",
         "bytes_since_checkpoint",
+        "checkpoints_begun",
         "cleaned_offset",
         "compaction",
         "directory",
@@ -63,7 +64,6 @@ class Log:
         "epochs_changed",
         "failure",
         "high_watermark",
-        "is_checkpointing",
         "limits",
         "producers",
         "quarantined",
@@ -114,7 +114,7 @@ class Log:
         self._parent_synced = True
         self._extra_files: list[File] = []
         self._generation = 0
-        self.is_checkpointing = False
+        self.checkpoints_begun = 0
 
     @classmethod
     def open(
@@ -420,7 +420,7 @@ class Log:
         """The ticket's `run` returned."""
         retention.leave(self.doomed, ticket)
         if ticket.is_checkpoint:
-            self.is_checkpointing = False
+            self.checkpoints_begun -= 1
         if ticket.generation != self._generation:
             checkpointing.void(self, ticket)
             return
@@ -441,9 +441,14 @@ class Log:
         """The ticket synced, then failed (a full disk, say): what it should have saved or removed waits for another."""
         assert ticket.synced
         if ticket.is_checkpoint:
-            ticket.is_checkpoint = self.is_checkpointing = False
+            ticket.is_checkpoint = False
+            self.checkpoints_begun -= 1
             self.epochs_changed = True
         self.finish_sync(ticket)
+
+    @property
+    def is_checkpointing(self) -> bool:
+        return self.checkpoints_begun > 0
 
     @property
     def checkpoint_due(self) -> bool:

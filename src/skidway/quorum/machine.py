@@ -131,7 +131,12 @@ class Quorum:
         if self._retry_ms <= now_ms:
             self._retry_ms = NEVER
         if self._role_deadline_ms <= now_ms:
-            self._on_patience_over(now_ms)
+            try:
+                self._on_patience_over(now_ms)
+            except StorageError:
+                # What must be remembered could not be written: nothing has changed, and it is tried again later.
+                self._role_deadline_ms = now_ms + self._election_timeout_ms()
+                raise
         self._act(now_ms)
 
     def _on_patience_over(self, now_ms: int) -> None:
@@ -536,10 +541,10 @@ class Quorum:
     # --- changing the voters ---
 
     def change_voters(self, voters: Voters, now_ms: int) -> int:
-        """Append a set that differs by one voter; it holds at once. Returns the offset past its record; committed
-        when the high watermark is there. The caller has checked `may_change_voters`."""
+        """Append a set that differs by one voter (see `Voters.is_next_to`); it holds at once. Returns the offset past
+        its record; committed when the high watermark is there. The caller has checked `may_change_voters`."""
         assert self.may_change_voters is None, self.may_change_voters
-        assert len(set(voters.members) ^ set(self.voters.members)) <= 2
+        assert voters.is_next_to(self.voters), f"{self.voters} cannot become {voters} in one step"
         offset = self.log.append_voters(voters, self.epoch)
         self.history.add(offset, voters)
         self.advance(now_ms)

@@ -22,16 +22,10 @@ from typing import Any, TypeVar
 
 from skidway.client.cluster import Cluster as Client
 from skidway.client.cluster import Partition, Picture
-from skidway.client.connection import Connection
-from skidway.client.errors import ClientError
+from skidway.client.cluster_admin import ClusterAdmin
+from skidway.client.errors import ClientError, Unsupported
 from skidway.testing.broker import Broker, BrokerFailed
 from skidway.testing.network import Network
-from skidway.wire.schema.describe_quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    RequestPartitionData,
-    RequestTopicData,
-)
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 30.0
@@ -39,7 +33,6 @@ PATIENCE_S = 30.0
 REPLY_TIMEOUT_MS = 2_000
 PAUSE_S = 0.02
 REPLICATION_MAX = 3
-METADATA_TOPIC = "__cluster_metadata"
 
 Found = TypeVar("Found")
 
@@ -185,11 +178,9 @@ class Cluster:
         """The leader of the metadata quorum: a node that runs, waited for if there is none."""
 
         def leader() -> int | None:
-            for node in self.running:
-                said = self._ask(node, _quorum_leader)
-                if said is not None and said in self.running:
-                    return said
-            return None
+            said = [answer for node in self.running if (answer := self._ask(node, _quorum_leader)) is not None]
+            _, newest = max(said, default=(-1, -1))
+            return newest if newest in self.running else None
 
         return self.wait_for(leader, "a controller")
 
@@ -262,11 +253,16 @@ class Cluster:
         return self.network
 
     def _partition(self, topic: str, partition: int) -> Partition | None:
+        """As whoever knows most says: a node that is cut off may still think that it leads."""
+        newest: Partition | None = None
         for node in self.running:
             picture = self._ask(node, lambda client: client.refresh([topic]))
-            if picture is not None and topic in picture.topics:
-                return picture.topics[topic].partitions.get(partition)
-        return None
+            if picture is None or topic not in picture.topics:
+                continue
+            said = picture.topics[topic].partitions.get(partition)
+            if said is not None and (newest is None or said.leader_epoch > newest.leader_epoch):
+                newest = said
+        return newest
 
     def _ask(self, node: int, question: Callable[[Client], Found]) -> Found | None:
         """What one node says; None if it does not answer."""
@@ -297,12 +293,11 @@ def _is_in_sync(picture: Picture, topic: str, running: set[int]) -> bool:
     return all(running & set(partition.replicas) <= set(partition.in_sync) for partition in partitions)
 
 
-def _quorum_leader(client: Client) -> int | None:
-    asked = RequestTopicData(topic_name=METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])
-    connection: Connection = client.any_broker()
-    reply = connection.call(DescribeQuorumRequest(topics=[asked]), DescribeQuorumResponse)
-    for topic in reply.topics:
-        for partition in topic.partitions:
-            if not partition.error_code and partition.leader_id >= 0:
-                return partition.leader_id
-    return None
+def _quorum_leader(client: Client) -> tuple[int, int]:
+    """(epoch, node); -1 if this node knows of none."""
+    admin = ClusterAdmin(client)
+    try:
+        quorum = admin.describe_quorum()
+    except Unsupported:
+        return -1, admin.describe_cluster().controller
+    return quorum.epoch, quorum.leader
