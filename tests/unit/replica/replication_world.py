@@ -292,6 +292,8 @@ class World:
             return
         if not self._may_lose(server):
             return
+        # What it said last may be heard long after.
+        self._fetch(server)
         server.up = False
         server.leader = NotLeading(NOBODY, -1)
         server.asked = None
