@@ -43,7 +43,8 @@ class PartitionLaws:
                     self._check_leader(host, partition)
             if newest is None or node.quorum.published_offset > newest.quorum.published_offset:
                 newest = node
-        if newest is not None:
+        if newest is not None and newest.quorum.published_offset >= self._checked_offset:
+            # Not when all who know better are down: then nobody can say who may be elected.
             self._check_image(newest.image, newest.quorum.published_offset)
 
     # --- one copy ---
