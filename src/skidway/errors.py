@@ -297,6 +297,10 @@ class UnknownLeaderEpoch(ProtocolError):
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+class OffsetNotAvailable(ProtocolError):
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+
+
 class UnsupportedCompressionType(ProtocolError):
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
@@ -323,6 +327,14 @@ class FetchSessionTopicIdError(ProtocolError):
 
 class ThrottlingQuotaExceeded(ProtocolError):
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+class DuplicateVoter(ProtocolError):
+    code = ErrorCode.DUPLICATE_VOTER
+
+
+class VoterNotFound(ProtocolError):
+    code = ErrorCode.VOTER_NOT_FOUND
 
 
 class BrokerIdNotRegistered(ProtocolError):

@@ -86,6 +86,10 @@ class Limits:
     compaction_bytes_max: int = 512 * MIB
     """What the map of a compaction's keys may take: 20 bytes a slot, three of four slots used."""
 
+    # Metadata.
+    metadata_snapshot_bytes: int = 20 * MIB
+    """So much the metadata log grows before a snapshot takes its place."""
+
     def __post_init__(self) -> None:
         for field in fields(self):
             if getattr(self, field.name) <= 0:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from skidway.errors import NotController, ProtocolError
+from skidway.errors import NotController, ProtocolError, StorageError
 from skidway.metadata.controller import Controller, ControllerSettings
-from skidway.metadata.operations import Bootstrap, ControllerStarted, FenceSilentBrokers
+from skidway.metadata.operations import Bootstrap, ControllerStarted
 from skidway.metadata.records import FORMAT
 from skidway.metadata.snapshot import records_of
 from skidway.ports import FileSlice
@@ -97,7 +97,7 @@ class ControllerHost:
     def _arm(self) -> None:
         if self.active is None or self._node.failure is not None:
             return
-        deadline_ms = self.active.machine.deadline_ms
+        deadline_ms = max(self.active.machine.deadline_ms, self._node.clock.monotonic_ms())
         timer = self._timer
         if timer is not None and timer.armed:
             if timer.deadline_ms <= deadline_ms:
@@ -111,7 +111,9 @@ class ControllerHost:
             # This node stood still: what others said meanwhile is in its sockets and must be heard first.
             self._timer = self._node.timers.at(now_ms + STALL_MS, lambda: self._tick(due_ms, late=True))
         elif self.active is not None and self._node.failure is None:
-            self.submit(FenceSilentBrokers(), now_ms, _ignore)
+            for operation in self.active.machine.due(now_ms):
+                self.submit(operation, now_ms, _ignore)
+            self._arm()
 
 
 class _Tail:
@@ -136,7 +138,13 @@ class _Tail:
         return self._quorum.published_offset
 
     def append(self, batch: memoryview | bytearray, header: BatchHeader, leader_epoch: int, now_ms: int) -> int:
-        return self._quorum.append(batch, header, now_ms)
+        try:
+            return self._quorum.append(batch, header, now_ms)
+        except StorageError:
+            if not self._quorum.alone:
+                # Whoever cannot write must not decide: another voter may have room.
+                self._quorum.resign(self._quorum.node.clock.monotonic_ms())
+            raise
 
     def read(self, offset: int, max_bytes: int, *, committed: bool = True, min_one: bool = True) -> FileSlice | None:
         return self._quorum.read(offset, max_bytes)

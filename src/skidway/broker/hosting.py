@@ -101,10 +101,12 @@ class Hosting:
         self._opening: dict[Key, None] = {}
 
     def publish(self, records: Sequence[Message], wall_ms: int) -> None:
-        """Follow records that are committed. Before `start` only the image does."""
+        """Follow records that are committed. Before `start` only what is known does."""
         if not self.started:
             for record in records:
                 self.image.apply(record)
+            if any(isinstance(record, ABOUT_BROKERS) for record in records):
+                self._follow_brokers()
             return
         deleted: list[str] = []
         changed: dict[Key, bool] = {}
@@ -130,6 +132,23 @@ class Hosting:
         if deleted or any(isinstance(record, PartitionRecord) for record in records):
             self.on_topics_changed(deleted)
 
+    def replace(self, image: Image, wall_ms: int) -> None:
+        """A snapshot says what is committed by now; what happened on the way there is not told."""
+        deleted = [topic for topic in self.image.topics_by_id.values() if topic.id not in image.topics_by_id]
+        self.image.become(image)
+        if not self.started:
+            return
+        self._configs.clear()
+        for topic in deleted:
+            self._remove(topic.id, wall_ms)
+        self._follow_brokers()
+        for topic in image.topics.values():
+            for index in range(len(topic.partitions)):
+                self._follow_change(topic, index, True, wall_ms)
+            for partition in self.partitions.of_topic(topic.name):
+                partition.configure(self.config_of(topic.name))
+        self.on_topics_changed([topic.name for topic in deleted])
+
     def _follow_brokers(self) -> None:
         # In place: all roles share it.
         self.eligible.clear()
@@ -144,6 +163,11 @@ class Hosting:
         else:
             step()
 
+    def later(self, step: Callable[[], None]) -> None:
+        """Work that takes its time, and that nobody waits for: done when its turn comes."""
+        self._queue.append(step)
+        self.turn.on_work()
+
     def work(self, clock: Clock) -> bool:
         """Do some of what is queued; true if there is more."""
         queue = self._queue
@@ -157,7 +181,6 @@ class Hosting:
     def start(self, wall_ms: int) -> None:
         """Open everything the image says is here; set aside what it does not know."""
         self.started = True
-        self._follow_brokers()
         for (name, index), topic_id in list(self.logs.found.items()):
             topic = self.image.topics.get(name)
             unborn = self.logs.is_unborn(name, index)
@@ -252,8 +275,7 @@ class Hosting:
                 self._open(topic, index, wall_ms)
 
         self._opening[topic_id, index] = None
-        self._queue.append(open_now)
-        self.turn.on_work()
+        self.later(open_now)
 
     def _open(self, topic: metadata.Topic, index: int, wall_ms: int) -> None:
         described = topic.partitions[index]
@@ -275,7 +297,9 @@ class Hosting:
             # What came after may be on no other replica; the leader will tell.
             log.begin_at(saved_watermark)
         self.missing.pop((topic.id, index), None)
-        partition = Partition(topic.name, topic.id, index, log, config, self.turn, self._node_id)
+        partition = Partition(
+            topic.name, topic.id, index, log, config, self.turn, self._node_id, self.settings.replica_lag_ms
+        )
         self.partitions.add(partition)
         # Nobody can say any more how its leader came to lead while it was closed.
         self._take_role(partition, self.role_of(topic, index, unclean=True))
@@ -332,5 +356,4 @@ class Hosting:
         partition.removed = True
         self.removing[partition.topic, partition.index] = partition
         self.on_removed(partition, why)
-        self._queue.append(partial(self.finish_removal, partition, wall_ms))
-        self.turn.on_work()
+        self.later(partial(self.finish_removal, partition, wall_ms))

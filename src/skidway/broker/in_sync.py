@@ -53,9 +53,8 @@ class InSync:
         for partition in self.node.partitions:
             if partition.alone or not partition.leads:
                 continue
-            leader = partition.leader
-            leader.check_lag(partition.log.end_offset, now_ms)
-            if leader.proposal is not None:
+            partition.check_lag(now_ms)
+            if partition.leader.proposal is not None:
                 self.propose(partition)
         self.node.replica_polls.expire(now_ms)
 
@@ -103,7 +102,9 @@ class InSync:
     def _answered(self, response: Message | None) -> None:
         asked, self._asked = self._asked, {}
         answers = {}
-        if isinstance(response, AlterPartitionResponse) and response.error_code == 0:
+        lost = ErrorCode.REQUEST_TIMED_OUT
+        if isinstance(response, AlterPartitionResponse):
+            lost = ErrorCode(response.error_code) if response.error_code else lost
             answers = {
                 (bytes(topic.topic_id), answer.partition_index): answer
                 for topic in response.topics
@@ -112,8 +113,7 @@ class InSync:
         for partition, proposal in asked.items():
             answer = answers.get((partition.topic_id, partition.index))
             if answer is None:
-                # Whether it was heard is not known. If so, asking again is refused, and metadata says what came of it.
-                pass
+                partition.on_alter_failed(proposal, lost)
             elif answer.error_code == ErrorCode.NONE:
                 partition.on_altered(proposal, answer.leader_epoch, answer.partition_epoch, answer.isr)
             else:

@@ -49,6 +49,7 @@ from skidway.metadata.topic_configs import resolve
 from skidway.metadata.topic_names import CLUSTER_METADATA
 from skidway.ports import Clock, Disk, Random
 from skidway.quorum.log import MetadataLog, load_voter_history
+from skidway.quorum.snapshots import SnapshotTicket
 from skidway.quorum.state_file import StateFile
 from skidway.quorum.voters import Member, Voter, Voters
 from skidway.runtime.parking import BytesParking, OffsetParking
@@ -59,13 +60,16 @@ from skidway.wire.schema.allocate_producer_ids import AllocateProducerIdsRequest
 from skidway.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 Reply = TypeVar("Reply")
-Ticket = SyncTicket | FilesTicket | CleanTicket | SwapTicket
+Ticket = SyncTicket | FilesTicket | CleanTicket | SwapTicket | SnapshotTicket
 Key = Partition | QuorumHost | Upkeep | Compactions
 """Whose ticket it is."""
 REFUSALS_TOLD_EVERY_MS = 10_000
 CONTROLLER_TIMEOUT_MS = 5_000
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 """What a disk says that is full, not broken."""
+ROOM_BYTES_MIN = 1 << 20
+ROOM_SHARE_MIN = 50
+"""A full disk counts as full until so many bytes, and this fraction of it, are free again."""
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_CONFIG = {"flush": "sync", "retention.ms": "-1", "segment.ms": str(2**62)}
 
@@ -100,6 +104,7 @@ class Node:
         self.peers = Peers(f"node-{settings.node_id}", self.timers, limits)
         self.turn = Turn(lambda: self.on_work())
         self.acknowledgements: OffsetParking[Partition] = OffsetParking(self.timers)
+        self.deletions: OffsetParking[Partition] = OffsetParking(self.timers)
         self.polls: BytesParking[Partition] = BytesParking(self.timers)
         self.fetch_sessions = FetchSessions(limits, random)
         self.replica_polls = ReplicaPolls(self)
@@ -113,6 +118,7 @@ class Node:
         self._refusal_told_ms = -REFUSALS_TOLD_EVERY_MS
         self.waiting_bytes = 0
         """Replies of all connections that an older request of theirs holds back."""
+        self._full = False
         self.stopping = False
         self.failure: str | None = None
         """Why nothing is written any more: a sync of the data directory failed."""
@@ -228,6 +234,14 @@ class Node:
         return self.registration.epoch
 
     @property
+    def is_full(self) -> bool:
+        """Whether the disk refused a batch for want of room, and has no more of it since."""
+        if self._full:
+            total, free = self.disk.usage()
+            self._full = free < max(ROOM_BYTES_MIN, total // ROOM_SHARE_MIN)
+        return self._full
+
+    @property
     def serving(self) -> bool:
         """Whether clients may come: metadata is known and partitions are open."""
         return self.hosting.started or not self.settings.is_broker
@@ -282,6 +296,9 @@ class Node:
 
     def on_refused(self, partition: Partition, error: StorageError, now_ms: int) -> None:
         """The disk took a batch not. Told now and then, as a producer asks again and again."""
+        if not self._full and isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_ROOM:
+            self._full = True
+            self.registration.tell()
         if now_ms >= self._refusal_told_ms + REFUSALS_TOLD_EVERY_MS:
             self._refusal_told_ms = now_ms
             self.on_trouble(f"{partition}: a batch was refused: {error}")
@@ -323,6 +340,9 @@ class Node:
             # Most of its failures harm nothing but files that nobody uses yet.
             assert isinstance(ticket, CleanTicket | SwapTicket)
             key.on_done(ticket, error, now_ms)
+            return
+        if isinstance(ticket, SnapshotTicket) and (error is None or error.errno in NO_ROOM):
+            self.quorum.finish_snapshot(ticket, error)
             return
         if error is not None and error.errno not in NO_ROOM and not (isinstance(key, Partition) and key.removed):
             self.fail(f"a sync of {key} failed: {error}")
@@ -371,6 +391,11 @@ class Node:
         self.hosting.publish(records, self.clock.wall_ms())
         self.registration.on_metadata()
 
+    def on_metadata_replaced(self, image: Image) -> None:
+        """A snapshot of committed metadata, in the place of all that came before."""
+        self.hosting.replace(image, self.clock.wall_ms())
+        self.registration.on_metadata()
+
     def _settle_now(self, now_ms: int) -> None:
         """For the start only, when nobody waits but us: syncs on the spot."""
         while tickets := self.take_sync():
@@ -415,18 +440,22 @@ class Node:
         if not partition.leads:
             moved = NotLeaderOrFollower(f"{partition} is led by node {partition.role.leader} now")
             self.acknowledgements.fail(partition, moved)
+            self.deletions.fail(partition, moved)
         self.polls.disturb(partition)
         self.replica_polls.disturb(partition)
         self.groups.on_role_changed(partition)
         self.followers.on_role_changed(partition)
 
     def _on_brokers_changed(self) -> None:
+        for partition in self.deletions.keys:
+            self.deletions.wake(partition, partition.low_watermark)
         for broker in self.image.brokers.values():
             if broker.endpoints:
                 self.locate(broker.id, broker.endpoints[0].host, broker.endpoints[0].port)
 
     def _on_removed(self, partition: Partition, why: ProtocolError) -> None:
         self.acknowledgements.fail(partition, why)
+        self.deletions.fail(partition, why)
         self.polls.disturb(partition)
         self.replica_polls.forget(partition)
         self.followers.on_removed(partition)
@@ -448,5 +477,6 @@ class Node:
         for partition in self.partitions:
             partition.fail(reason)
             self.acknowledgements.fail(partition, error)
+            self.deletions.fail(partition, error)
         self.controllers.lose(error)
         self.groups.fail(error)

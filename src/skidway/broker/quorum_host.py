@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from skidway.errors import ErrorCode, NotController, ProtocolError, StorageError
 from skidway.log.sync import SyncTicket
-from skidway.metadata.records import FORMAT
+from skidway.metadata.image import Image
+from skidway.metadata.records import FORMAT, encode
+from skidway.metadata.snapshot import records_of
 from skidway.ports import FileSlice
 from skidway.quorum.log import MetadataLog
 from skidway.quorum.machine import NEVER, Quorum, Role
@@ -28,6 +30,7 @@ from skidway.quorum.messages import (
     Request,
     Vote,
 )
+from skidway.quorum.snapshots import SnapshotTicket
 from skidway.quorum.storage import Memory
 from skidway.quorum.voters import Member, Voter, VoterHistory
 from skidway.quorum.wire import answer_from_wire, answer_to_wire, refusal, request_from_wire, request_to_wire
@@ -62,7 +65,8 @@ class QuorumHost:
         self.node = node
         self.metadata = log
         self.log = log.log
-        self.published_offset = self.log.start_offset
+        self.published_offset = 0
+        self._load_snapshot()
         self._syncing = False
         self._timer: Timer | None = None
         self._waiting: dict[_Waiting, None] = {}
@@ -257,7 +261,39 @@ class QuorumHost:
         if deadline_ms < NEVER:
             self._timer = self.node.timers.at(deadline_ms, lambda: self._on_time(deadline_ms))
 
+    def _load_snapshot(self) -> None:
+        """The newest snapshot has taken the place of the log below its end."""
+        snapshot = self.metadata.snapshot
+        if snapshot is None or snapshot.end_offset <= self.published_offset:
+            return
+        image = Image()
+        for batch in self.metadata.snapshot_batches():
+            for record in FORMAT.from_batches(batch):
+                image.apply(record)
+        self.published_offset = snapshot.end_offset
+        self.node.on_metadata_replaced(image)
+
+    def begin_snapshot(self, wall_ms: int) -> SnapshotTicket | None:
+        """When the log has grown enough since the last one."""
+        if self.metadata.bytes_since_snapshot < self.node.limits.metadata_snapshot_bytes:
+            return None
+        # The records share nothing with the image that changes; they are encoded by whoever runs the ticket.
+        records = list(records_of(self.node.image))
+        voters = self.quorum.history.at(self.published_offset)
+        return self.metadata.begin_snapshot_of(
+            self.published_offset, voters, ((None, encode(record)) for record in records), wall_ms
+        )
+
+    def finish_snapshot(self, ticket: SnapshotTicket, error: OSError | None) -> None:
+        self.metadata.finish_snapshot_of(ticket)
+        if error is not None:
+            self.node.on_trouble(f"a snapshot of the metadata could not be written, tried again later: {error}")
+        elif ticket.done:
+            self.quorum.history.forget_before(self.log.start_offset)
+
     def _publish(self) -> None:
+        if self.log.start_offset > self.published_offset:
+            self._load_snapshot()
         committed = min(self.quorum.high_watermark, self.log.end_offset)
         if committed <= self.published_offset:
             return

@@ -39,7 +39,8 @@ class Registration:
         self._incarnation_id = node.random.randbytes(16)
         self._timer: Timer | None = None
         self._asking = False
-        self._told_ms = -TOLD_EVERY_MS
+        self._told_ms = node.clock.monotonic_ms()
+        """A cluster that comes up has no controller for a moment: nothing is told at first."""
         self._heard_ms = 0
         """When a controller last answered."""
         self.epoch = -1
@@ -64,6 +65,11 @@ class Registration:
         if self.epoch < 0 or alone or self._node.failure is not None:
             self.departed = True
         else:
+            self._again(0)
+
+    def tell(self) -> None:
+        """There is something the controller should know now."""
+        if self.epoch >= 0:
             self._again(0)
 
     def on_metadata(self) -> None:
@@ -104,11 +110,18 @@ class Registration:
                     node.settings.node_id,
                     self.epoch,
                     node.metadata_offset,
-                    # A broker whose disk failed must not lead.
-                    want_fence=not node.hosting.started or node.failure is not None,
+                    want_fence=not node.hosting.started or self._cannot_write(),
                     want_shut_down=self.leaving,
                 )
             )
+
+    def _cannot_write(self) -> bool:
+        """Whether others should lead: the disk failed, or is full and there are others."""
+        node = self._node
+        if node.failure is not None:
+            return True
+        others = any(broker.active for broker in node.image.brokers.values() if broker.id != node.settings.node_id)
+        return others and node.is_full
 
     def _ask(self, request: Message) -> None:
         node = self._node

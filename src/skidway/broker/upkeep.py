@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from skidway.errors import StorageError
 from skidway.log.logs import FilesTicket
 from skidway.log.sync import SyncTicket
+from skidway.quorum.snapshots import SnapshotTicket
 
 if TYPE_CHECKING:
     from skidway.broker.node import Node
@@ -22,7 +23,7 @@ class Upkeep:
         self.node = node
         self._retention_due_ms = 0
         self._checkpoint_due_ms = 0
-        self._tickets: list[tuple[Partition | QuorumHost | Upkeep, SyncTicket | FilesTicket]] = []
+        self._tickets: list[tuple[Partition | QuorumHost | Upkeep, SyncTicket | FilesTicket | SnapshotTicket]] = []
         self._saving: FilesTicket | None = None
         self._save_again = False
         """Something changed while the files were being written."""
@@ -44,6 +45,8 @@ class Upkeep:
         if now_ms >= self._checkpoint_due_ms:
             self._checkpoint_due_ms = now_ms + node.settings.checkpoint_ms
             self._checkpoint()
+        if (ticket := node.quorum.begin_snapshot(wall_ms)) is not None:
+            self._tickets.append((node.quorum, ticket))
         self.save_offsets(wall_ms)
 
     def save_offsets(self, wall_ms: int) -> None:
@@ -67,7 +70,7 @@ class Upkeep:
             self.save_offsets(self.node.clock.wall_ms())
             self.node.on_work()
 
-    def take_tickets(self) -> list[tuple[Partition | QuorumHost | Upkeep, SyncTicket | FilesTicket]]:
+    def take_tickets(self) -> list[tuple[Partition | QuorumHost | Upkeep, SyncTicket | FilesTicket | SnapshotTicket]]:
         tickets, self._tickets = self._tickets, []
         return tickets
 

@@ -15,10 +15,11 @@ from skidway.cli.main import COMPLETE_VARIABLE
 
 
 def whole_app() -> typer.Typer:
-    from skidway.cli import bench, consume, dlq, group, pipeline, produce, topic
+    from skidway.cli import bench, cluster, consume, dlq, group, pipeline, produce, size, topic
     from skidway.cli import inspect as inspection
 
     app = typer.Typer(pretty_exceptions_enable=False, help="Skidway's command line.")
+    app.add_typer(cluster.app, name="cluster")
     app.add_typer(topic.app, name="topic")
     app.add_typer(group.app, name="group")
     app.add_typer(dlq.app, name="dlq")
@@ -26,6 +27,7 @@ def whole_app() -> typer.Typer:
     app.add_typer(inspection.app, name="inspect")
     app.add_typer(bench.app, name="bench")
     app.command("serve")(_serve())
+    app.command("size")(size.size_command)
     app.command("produce")(produce.produce)
     app.command("consume")(consume.consume)
     return app

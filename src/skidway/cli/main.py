@@ -12,12 +12,14 @@ COMPLETE_VARIABLE = "_SKIDWAY_COMPLETE"
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("skidway.cli.serve", "run a broker"),
-    "topic": ("skidway.cli.topic", "make, list, describe, alter, grow and delete topics"),
+    "cluster": ("skidway.cli.cluster", "run a cluster on this machine; describe, drain and balance any"),
+    "topic": ("skidway.cli.topic", "make, list, describe, alter, grow, move and delete topics"),
     "produce": ("skidway.cli.produce", "send messages from standard input or a file"),
     "consume": ("skidway.cli.consume", "print messages, from any place, following or not"),
     "group": ("skidway.cli.group", "list, describe, reset and delete consumer groups"),
     "dlq": ("skidway.cli.dlq", "list, show and replay dead letters"),
     "pipeline": ("skidway.cli.pipeline", "run ready Spark pipelines over topics"),
+    "size": ("skidway.cli.size", "how many brokers, how much disk and network a load needs"),
     "inspect": ("skidway.cli.inspect", "dump and verify a partition's files"),
     "sim": ("skidway.cli.sim", "run simulated clusters with faults, from seeds"),
     "bench": ("skidway.cli.bench", "measure throughput and latency of a broker"),

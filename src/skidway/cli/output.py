@@ -143,11 +143,11 @@ def size(count: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """`100`, `16k`, `1.5M`, `128KiB`: powers of 1024."""
+    """`100`, `16k`, `1.5M`, `128KiB`, `2T`: powers of 1024."""
     stripped = text.strip().lower().removesuffix("b").removesuffix("i")
-    factor = {"k": 1024, "m": 1024**2, "g": 1024**3}.get(stripped[-1:], 1)
+    factor = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}.get(stripped[-1:], 1)
     try:
-        count = int(float(stripped.rstrip("kmg")) * factor)
+        count = int(float(stripped.rstrip("kmgt")) * factor)
     except ValueError:
         count = -1
     if count < 1:

@@ -1,4 +1,4 @@
-"""`skidway topic`: make, list, describe, alter, grow and delete topics."""
+"""`skidway topic`: make, list, describe, alter, grow, move (see `reassign`) and delete topics."""
 
 import base64
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,12 +20,13 @@ from skidway.cli.output import (
     size,
     warn,
 )
+from skidway.cli.reassign import reassign
 
 if TYPE_CHECKING:
     from skidway.client.admin import Admin, Config, ConfigChange
     from skidway.client.cluster import Topic
 
-app = group("Make, list, describe, alter, grow and delete topics.")
+app = group("Make, list, describe, alter, grow, move and delete topics.")
 
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="One topic or more.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the broker check it and change nothing.")]
@@ -174,6 +175,9 @@ def delete(
     for name in topics:
         admin.delete_topic(name)
         typer.echo(f"deleted {name}")
+
+
+app.command(epilog="Example: skidway topic reassign orders --to 1,2,4 --dry-run")(reassign)
 
 
 def assignment(text: str) -> tuple[str, str]:

@@ -58,7 +58,8 @@ class ClusterView:
             topic.id,
             partition,
             min_in_sync,
-            lambda broker_id: self._may_lead(partition, broker_id),
+            self.active,
+            lambda broker_id: self._holds(partition, broker_id),
             election,
             self.directory_of,
         )
@@ -90,10 +91,10 @@ class ClusterView:
         log_dirs = self.image.brokers[broker_id].log_dirs
         return log_dirs[0] if len(log_dirs) == 1 else ZERO_UUID
 
-    def _may_lead(self, partition: Partition, broker_id: int) -> bool:
-        if broker_id not in partition.replicas or not self.active(broker_id):
+    def _holds(self, partition: Partition, broker_id: int) -> bool:
+        """A broker that came back with another disk has nothing of what the old one held."""
+        if broker_id not in partition.replicas:
             return False
-        # A broker that came back with another disk has nothing of what this one held.
         directory = partition.directories[partition.replicas.index(broker_id)]
         log_dirs = self.image.brokers[broker_id].log_dirs
         return directory == ZERO_UUID or not log_dirs or directory in log_dirs

@@ -10,13 +10,14 @@ from typing import Any
 
 from skidway.errors import UnknownServerError
 from skidway.limits import DEFAULT_LIMITS, INT64_MAX, Limits
-from skidway.metadata import brokers, configs, leadership, topics
+from skidway.metadata import brokers, configs, leadership, reassignment, topics
 from skidway.metadata.cluster_view import ClusterView
 from skidway.metadata.image import Image
 from skidway.metadata.operations import (
     AllocateProducerIds,
     AlterConfigs,
     AlterPartition,
+    AlterReassignments,
     BalanceLeaders,
     Bootstrap,
     BrokerHeartbeat,
@@ -28,6 +29,7 @@ from skidway.metadata.operations import (
     ElectLeaders,
     FenceSilentBrokers,
     IncrementalAlterConfigs,
+    ListReassignments,
     ProducerIdBlock,
     RegisterBroker,
     UnregisterBroker,
@@ -120,7 +122,7 @@ class Controller:
             case AlterPartition():
                 return leadership.decide_alter(self._view(), operation)
             case FenceSilentBrokers():
-                return Decision(brokers.fence_silent(self._view(), self._liveness, now_ms), None)
+                return brokers.decide_fence_silent(self._view(), self._liveness, now_ms)
             case BalanceLeaders():
                 return self._balance(now_ms)
             case CreateTopics():
@@ -141,6 +143,10 @@ class Controller:
                 return brokers.decide_unregister(self._view(), operation)
             case ElectLeaders():
                 return leadership.decide_elect(self._view(), operation)
+            case AlterReassignments():
+                return reassignment.decide_reassign(self._view(), self._limits, operation)
+            case ListReassignments():
+                return reassignment.decide_list(self._view(), operation)
             case ControllerStarted():
                 return self._start(now_ms)
             case Bootstrap():

@@ -7,7 +7,7 @@ that a record and an image never share one that changes.
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from skidway.metadata.config_keys import Defaults, ResourceType
 from skidway.wire.message import Message
@@ -80,6 +80,11 @@ class Image:
     """Replicas by broker."""
     alike: dict[str, str] = field(default_factory=dict)
     """Topic names with dots made underscores, to the name: metrics cannot tell `a.b` from `a_b`."""
+
+    def become(self, other: "Image") -> None:
+        """Hold what the other holds, which is of no more use then: for everybody who keeps this one."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(other, each.name))
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         return self.configs.get((resource_type, name), {})

@@ -58,16 +58,21 @@ def decide_alter(
             if topic is None:
                 altered.append(PartitionAltered(alteration.index, ErrorCode.UNKNOWN_TOPIC_ID))
                 continue
+            record: PartitionChangeRecord | None = None
             try:
                 if (topic_id, alteration.index) in changed:
                     raise InvalidUpdateVersion("The partition was changed by this request already.")
                 record = _alter(view, operation.broker_id, topic, alteration)
                 altered.append(_altered(topic.partitions[alteration.index], record, operation.broker_id))
-                if record is not None:
-                    records.append(record)
-                    changed.add((topic_id, alteration.index))
             except ProtocolError as refusal:
                 altered.append(PartitionAltered(alteration.index, refusal.code))
+                if isinstance(refusal, IneligibleReplica):
+                    # The leader takes it back. A copy that was delayed must not be obeyed when the replica is
+                    # eligible again: it is of an older epoch then.
+                    record = PartitionChangeRecord(partition_id=alteration.index, topic_id=topic.id)
+            if record is not None:
+                records.append(record)
+                changed.add((topic_id, alteration.index))
     return Decision(records, results)
 
 

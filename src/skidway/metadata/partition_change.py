@@ -35,7 +35,10 @@ class PartitionChange:
     before: Partition
     min_in_sync: int
     """As configured; more than there are replicas cannot be asked."""
-    may_lead: Callable[[int], bool]
+    active: Callable[[int], bool]
+    """Whether a broker is alive and stays."""
+    holds: Callable[[int], bool]
+    """Whether a broker still has the disk that its replica was on."""
     election: Election = Election.ONLINE
     directory_of: Callable[[int], bytes] = lambda broker_id: ZERO_UUID
     """Where a broker puts a new replica."""
@@ -116,7 +119,8 @@ class PartitionChange:
 
     def _complete_leader(self) -> int:
         """One that lacks nothing."""
-        able = [each for each in self.replicas if each in (self.isr or self._eligible) and self.may_lead(each)]
+        complete = self.isr or self._eligible
+        able = [each for each in self.replicas if each in complete and self._may_lead(each)]
         if self.election is Election.PREFERRED and self.replicas[0] in able:
             return self.replicas[0]
         if self.before.leader in able:
@@ -126,11 +130,16 @@ class PartitionChange:
     def _lossy_leader(self) -> int:
         if not self.isr and not self._eligible:
             for broker_id in self.before.last_known_elr:
-                if broker_id in self.replicas and self.may_lead(broker_id):
+                if broker_id in self.replicas and self._may_lead(broker_id):
                     return broker_id
         if self.election is Election.UNCLEAN:
-            return next(filter(self.may_lead, self.replicas), NO_LEADER)
+            return next(filter(self._may_lead, self.replicas), NO_LEADER)
         return NO_LEADER
+
+    def _may_lead(self, broker_id: int) -> bool:
+        # Who gets in sync now was seen to have everything, on whatever disk.
+        joined = broker_id in self.isr and broker_id not in self.before.isr
+        return self.active(broker_id) and (joined or self.holds(broker_id))
 
     def _remember_leader(self) -> None:
         """The field of the last known eligible replicas holds the last leader, as long as there is no other."""

@@ -541,10 +541,10 @@ class Quorum:
     # --- changing the voters ---
 
     def change_voters(self, voters: Voters, now_ms: int) -> int:
-        """Append a set that differs by one voter; it holds at once. Returns the offset past its record; committed
-        when the high watermark is there. The caller has checked `may_change_voters`."""
+        """Append a set that differs by one voter (see `Voters.is_next_to`); it holds at once. Returns the offset past
+        its record; committed when the high watermark is there. The caller has checked `may_change_voters`."""
         assert self.may_change_voters is None, self.may_change_voters
-        assert len(set(voters.members) ^ set(self.voters.members)) <= 2
+        assert voters.is_next_to(self.voters), f"{self.voters} cannot become {voters} in one step"
         offset = self.log.append_voters(voters, self.epoch)
         self.history.add(offset, voters)
         self.advance(now_ms)

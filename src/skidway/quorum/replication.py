@@ -13,6 +13,7 @@ from skidway.quorum.messages import (
     FetchSnapshot,
     SnapshotAnswer,
 )
+from skidway.quorum.snapshots import SNAPSHOT_BYTES_MAX
 from skidway.quorum.storage import QuorumLog
 
 if TYPE_CHECKING:
@@ -59,14 +60,14 @@ def fetch_answer(quorum: Quorum, request: Fetch) -> FetchAnswer:
 
 
 def _needed_snapshot(log: QuorumLog, request: Fetch) -> EpochEnd | None:
-    snapshot = log.snapshot
-    if snapshot is None:
+    """What the replica has to fetch before the log is of use to it."""
+    base = log.base
+    if base.end_offset == 0:
         return None
-    if request.offset < log.start_offset or request.last_epoch < snapshot.epoch:
-        # Epochs before the snapshot's have left no trace to compare with.
-        return snapshot
-    if request.offset == log.start_offset > 0 and request.last_epoch != snapshot.epoch:
-        return snapshot
+    # Epochs before the log's have left no trace to compare with.
+    behind = request.offset < base.end_offset or request.last_epoch < base.epoch
+    if behind or (request.offset == base.end_offset and request.last_epoch != base.epoch):
+        return log.snapshot
     return None
 
 
@@ -82,9 +83,7 @@ def on_fetch_answer(quorum: Quorum, request: Fetch, answer: FetchAnswer, now_ms:
         return
     quorum.heard_leader(now_ms)
     if answer.snapshot is not None:
-        quorum.fetching_snapshot = answer.snapshot
-        quorum.snapshot_position = 0
-        quorum.log.begin_snapshot(answer.snapshot)
+        _begin_snapshot(quorum, answer.snapshot, now_ms)
         return
     quorum.fetched_from_leader = True
     if answer.diverging is not None:
@@ -94,8 +93,9 @@ def on_fetch_answer(quorum: Quorum, request: Fetch, answer: FetchAnswer, now_ms:
         try:
             for offset, voters in quorum.log.append_fetched(answer.records):
                 quorum.history.add(offset, voters)
-        except (CorruptMessage, StorageError):
-            # Broken on its way or on the leader's disk, or the own disk took none of it: ask again.
+        except (CorruptMessage, StorageError) as error:
+            # Broken on its way or on the leader's disk, or no room here: nothing of it was taken; ask again.
+            quorum.trouble = str(error)
             quorum.try_later(now_ms)
             return
     quorum.high_watermark = max(quorum.high_watermark, min(answer.high_watermark, quorum.log.end_offset))
@@ -136,10 +136,34 @@ def on_snapshot_answer(quorum: Quorum, answer: SnapshotAnswer, now_ms: int) -> N
     quorum.heard_leader(now_ms)
     if answer.snapshot != quorum.fetching_snapshot or answer.position != quorum.snapshot_position:
         return
-    quorum.snapshot_position = quorum.log.append_snapshot(answer.data)
-    if quorum.snapshot_position < answer.size:
+    snapshot = quorum.fetching_snapshot
+    try:
+        if not answer.data or answer.size > SNAPSHOT_BYTES_MAX:
+            raise CorruptMessage(f"{len(answer.data)} of {answer.size} bytes of a snapshot")
+        quorum.snapshot_position = quorum.log.append_snapshot(answer.data)
+        if quorum.snapshot_position < answer.size:
+            return
+        voters = quorum.log.finish_snapshot()
+    except (CorruptMessage, StorageError) as error:
+        quorum.trouble = str(error)
+        quorum.fetching_snapshot = None
+        quorum.try_later(now_ms)
         return
-    snapshot, quorum.fetching_snapshot = quorum.fetching_snapshot, None
-    voters = quorum.log.finish_snapshot()
+    quorum.fetching_snapshot = None
     quorum.history.begin_anew(snapshot.end_offset - 1, voters)
     quorum.high_watermark = max(quorum.high_watermark, snapshot.end_offset)
+
+
+def _begin_snapshot(quorum: Quorum, snapshot: EpochEnd, now_ms: int) -> None:
+    if snapshot.end_offset < quorum.high_watermark:
+        # Older than what is known to be committed here: a mistake, or an attack.
+        quorum.try_later(now_ms)
+        return
+    try:
+        quorum.log.begin_snapshot(snapshot)
+    except StorageError as error:
+        quorum.trouble = str(error)
+        quorum.try_later(now_ms)
+        return
+    quorum.fetching_snapshot = snapshot
+    quorum.snapshot_position = 0

@@ -45,9 +45,13 @@ class QuorumLog(Protocol):
         """The newest whole one."""
         ...
 
+    @property
+    def base(self) -> EpochEnd:
+        """Where the log begins, and the epoch of the record before: of a snapshot's end, or zeros."""
+        ...
+
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """The largest known epoch at most `epoch`, and the offset where it ends; what came before a snapshot ends
-        where that does."""
+        """The largest known epoch at most `epoch`, and the offset where it ends; `base` for those before the log."""
         ...
 
     def append_leader_change(self, leader: Member, voters: Voters, granted: list[Member], epoch: int) -> int:
@@ -78,10 +82,10 @@ class QuorumLog(Protocol):
         ...
 
     def append_snapshot(self, data: Buffer) -> int:
-        """Returns how many bytes there are now."""
+        """Returns how many bytes there are now. CorruptMessage when it becomes too large."""
         ...
 
     def finish_snapshot(self) -> Voters:
-        """All bytes are there: check them, make them durable, begin the log anew where the snapshot ends. Returns the
-        voters it holds."""
+        """All bytes are there: check them (CorruptMessage), make them durable, begin the log anew where the snapshot
+        ends. Returns the voters it holds."""
         ...

@@ -64,6 +64,14 @@ class Voters:
     def majority(self) -> int:
         return len(self._by_id) // 2 + 1
 
+    def is_next_to(self, other: "Voters") -> bool:
+        """Whether every majority of one set has a voter in common with every majority of the other: one more, or one
+        less. A voter with another directory is another voter, so that takes two steps; but learning the directories
+        of voters that were known by their ids changes nobody."""
+        both = [(voter, found) for voter in self if (found := other.find(voter.member.node_id)) is not None]
+        different = len(self) + len(other) - 2 * len(both)
+        return different <= 1 and all(known.member in Voters([voter]) for voter, known in both)
+
     def with_voter(self, voter: Voter) -> "Voters":
         return Voters([*(known for known in self if known.member.node_id != voter.member.node_id), voter])
 

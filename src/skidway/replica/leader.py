@@ -30,6 +30,8 @@ ACKS_ALL = -1
 NO_EPOCH_ASKED = -1
 NOT_APPLIED = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
 """The controller knows the same in-sync set as the leader, and did not change it."""
+NOT_HEARD = (ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH)
+"""Refused before it was looked at; to be asked again."""
 AWAIT_METADATA = (
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.INVALID_REQUEST,
@@ -50,6 +52,8 @@ class Proposal:
     leader_epoch: int
     partition_epoch: int
     added: list[int] = field(default_factory=list)
+    unheard: bool = False
+    """Asked for, and no answer came: the request may still be under way."""
     settled: bool = False
     """Answered in a way that makes it useless to ask again; newer metadata will replace it."""
 
@@ -163,6 +167,11 @@ class Leader:
     def follower(self, replica_id: int) -> Follower | None:
         return self._followers.get(replica_id)
 
+    def low_watermark(self, start_offset: int) -> int:
+        """The lowest offset that this node or a follower that is alive still has; -1 when one has not said."""
+        alive = [follower.start_offset for follower in self._followers.values() if follower.id in self._eligible]
+        return min([start_offset, *alive])
+
     @property
     def maximal(self) -> list[int]:
         """The in-sync set, and whoever may have been added to it."""
@@ -211,25 +220,26 @@ class Leader:
 
     # --- the in-sync set ---
 
-    def check_lag(self, leader_end: int, now_ms: int) -> None:
-        """Propose to do without replicas that have not caught up for too long."""
+    def check_lag(self, leader_end: int, now_ms: int) -> int:
+        """Propose to do without replicas that have not caught up for too long; answers the high watermark, which need
+        not wait any longer for others that seemed about to join."""
         self._now_ms = max(self._now_ms, now_ms)
-        if self.proposal is not None:
-            return
-        late = [
-            follower.id
-            for follower in self._counted
-            if follower.offset < leader_end and now_ms - follower.caught_up_ms > self._lag_ms
-        ]
-        if late:
-            self._propose_without(late)
+        if self.proposal is None:
+            late = [
+                follower.id
+                for follower in self._counted
+                if follower.offset < leader_end and now_ms - follower.caught_up_ms > self._lag_ms
+            ]
+            if late:
+                self._propose_without(late)
+        return self._advance()
 
     def _propose_without(self, late: list[int]) -> None:
         self._propose([replica for replica in self.in_sync if replica not in late], [])
 
-    def _propose(self, in_sync: Sequence[int], added: list[int]) -> None:
+    def _propose(self, in_sync: Sequence[int], added: list[int], *, unheard: bool = False) -> None:
         members = [(replica, self._broker_epoch(replica)) for replica in in_sync]
-        self.proposal = Proposal(members, self.epoch, self.partition_epoch, added)
+        self.proposal = Proposal(members, self.epoch, self.partition_epoch, added, unheard)
         self._count()
 
     def _broker_epoch(self, replica_id: int) -> int:
@@ -244,14 +254,24 @@ class Leader:
         return self._advance()
 
     def on_alter_failed(self, proposal: Proposal, error: int) -> int:
-        """The controller refused it, or (any other error) was not reached: then it is asked again."""
+        """The controller refused it; or, with any other error, no answer came: then it is to be asked again."""
         if proposal is self.proposal:
             if error in NOT_APPLIED:
-                self.proposal = None
-                self._count()
+                self._withdraw(proposal)
             elif error in AWAIT_METADATA:
                 proposal.settled = True
+            elif error not in NOT_HEARD:
+                proposal.unheard = True
         return self._advance()
+
+    def _withdraw(self, proposal: Proposal) -> None:
+        self.proposal = None
+        if proposal.unheard and proposal.added:
+            # An earlier request for the same may arrive yet, and be granted. Having the committed set confirmed makes a
+            # new partition epoch, for which that request is too old; until then those it would add count.
+            self._propose(self.in_sync, proposal.added, unheard=True)
+        else:
+            self._count()
 
     def on_metadata(self, role: PartitionRole, leader_end: int, now_ms: int) -> int:
         """Committed metadata says that this node leads (still or again); answers the high watermark that follows."""
@@ -334,8 +354,8 @@ class NotLeading:
     ) -> int:
         raise self._refusal()
 
-    def check_lag(self, leader_end: int, now_ms: int) -> None:
-        pass
+    def check_lag(self, leader_end: int, now_ms: int) -> int:
+        return 0
 
     def on_altered(self, proposal: Proposal, leader_epoch: int, partition_epoch: int, in_sync: Sequence[int]) -> int:
         return 0

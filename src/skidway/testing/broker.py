@@ -51,6 +51,7 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._output = Path(self._own.name, "output.txt")
+        self._printed_before = 0
 
     def __enter__(self) -> "Broker":
         return self.start()
@@ -87,12 +88,19 @@ class Broker:
 
     def start(self) -> "Broker":
         """Returns when the broker is ready for clients. The port chosen first stays for every later start."""
+        if not self.running:
+            self.launch()
+            self.await_ready()
+        return self
+
+    def launch(self) -> None:
+        """Begin to start, if it does not run; `await_ready` is the rest."""
         if self.running:
-            return self
+            return
         listen = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         command = [sys.executable, "-m", "skidway.testing.hosted", "--listen", listen, "--data-dir", str(self.data_dir)]
         with self._output.open("ab") as output:
-            printed_before = output.tell()
+            self._printed_before = output.tell()
             self._process = subprocess.Popen(
                 [*command, *self._arguments],
                 stdin=subprocess.PIPE,
@@ -101,12 +109,13 @@ class Broker:
                 env={**_environment(), **self._environment},
                 start_new_session=True,  # Ctrl-C at the tests is theirs to handle; the broker goes with the fixture.
             )
+
+    def await_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         try:
-            self.port = self._await_ready(printed_before)
+            self.port = self._await_ready(timeout_s)
         except BaseException:
             self.kill()
             raise
-        return self
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """SIGTERM, wait for the clean shutdown, return the exit code."""
@@ -165,20 +174,20 @@ class Broker:
             self.kill()
             self._own.cleanup()
 
-    def _await_ready(self, printed_before: int) -> int:
+    def _await_ready(self, timeout_s: float) -> int:
         assert self._process is not None
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         pause_s = 0.002
         while time.monotonic() < deadline:
             exited = self._process.poll()
-            ready = READY.search(self._output.read_bytes()[printed_before:])
+            ready = READY.search(self._output.read_bytes()[self._printed_before :])
             if ready:
                 return int(ready[2])
             if exited is not None:
                 raise BrokerFailed(f"the broker ended at start with exit code {exited}{self._printed()}")
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 0.02)
-        raise BrokerFailed(f"the broker was not ready within {START_TIMEOUT_S:g} s{self._printed()}")
+        raise BrokerFailed(f"the broker was not ready within {timeout_s:g} s{self._printed()}")
 
     def _forget(self) -> None:
         """The process is gone: so are the pipe to it and its guard."""

@@ -3,9 +3,10 @@
 - `broker`: one for the whole session (one per worker under pytest-xdist); started when first asked for.
 - `fresh_broker`: one of its own for the test, on an empty data directory.
 - `kafka_topic`: the name of a new topic with one partition on `broker`.
+- `cluster`: three brokers that are one cluster, for this test alone; nodes can be killed, paused and cut off.
 
 Settings: override the session fixture `broker_settings` to return keywords for `skidway.testing.Broker`, or mark a
-test that uses `fresh_broker` with `@pytest.mark.skidway(flush="os")`.
+test that uses `fresh_broker` or `cluster` with `@pytest.mark.skidway(flush="os")`; a cluster also takes `nodes=5`.
 """
 
 import secrets
@@ -16,10 +17,11 @@ import pytest
 
 if TYPE_CHECKING:
     from skidway.testing.broker import Broker
+    from skidway.testing.cluster import Cluster
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "skidway(**settings): settings of the broker that `fresh_broker` starts")
+    config.addinivalue_line("markers", "skidway(**settings): settings of what `fresh_broker` or `cluster` starts")
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +46,16 @@ def fresh_broker(request: pytest.FixtureRequest, broker_settings: dict[str, Any]
 
     marker = request.node.get_closest_marker("skidway")
     with Broker(**{**broker_settings, **(marker.kwargs if marker else {})}) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, broker_settings: dict[str, Any]) -> "Iterator[Cluster]":
+    """Three running brokers that are one cluster."""
+    from skidway.testing.cluster import Cluster
+
+    marker = request.node.get_closest_marker("skidway")
+    with Cluster(**{**broker_settings, **(marker.kwargs if marker else {})}) as running:
         yield running
 
 

@@ -134,7 +134,10 @@ def test_what_the_machine_refuses_is_one_line_too() -> None:
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("skidway ", ["serve", "topic", "produce", "consume", "group", "dlq", "inspect", "bench", "pipeline"]),
+        (
+            "skidway ",
+            ["serve", "cluster", "topic", "produce", "consume", "group", "dlq", "inspect", "bench", "pipeline", "size"],
+        ),
         ("skidway to", ["topic"]),
         ("skidway topic d", ["describe", "delete"]),
         ("skidway serve --data", ["--data-dir"]),

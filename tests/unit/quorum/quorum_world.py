@@ -67,6 +67,10 @@ class MemoryLog:
     def snapshot(self) -> EpochEnd | None:
         return self.disk.snapshot[0] if self.disk.snapshot else None
 
+    @property
+    def base(self) -> EpochEnd:
+        return EpochEnd(self.disk.snapshot[0].epoch, self.disk.start) if self.disk.snapshot else EpochEnd(0, 0)
+
     def end_of_epoch(self, epoch: int) -> EpochEnd:
         found, end = (self.disk.snapshot[0].epoch, self.disk.start) if self.disk.snapshot else (0, 0)
         for offset, entry in enumerate(self.entries, self.disk.start):

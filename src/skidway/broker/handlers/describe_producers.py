@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from skidway.broker.call import Call
     from skidway.broker.node import Node
 
+ANY_EPOCH = -1
+
 
 def handle(node: Node, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     # Each once: a partition named in four bytes may have a hundred thousand producers.
@@ -30,7 +32,9 @@ def handle(node: Node, call: Call, request: DescribeProducersRequest) -> Describ
 
 def _describe(node: Node, topic: str, index: int) -> PartitionResponse:
     try:
-        producers = node.partitions.find(topic, index).log.producers
+        partition = node.partitions.find(topic, index)
+        partition.leader.check_epoch(ANY_EPOCH)
+        producers = partition.log.producers
     except ProtocolError as error:
         return PartitionResponse(index, error.code, error.message)
     return PartitionResponse(

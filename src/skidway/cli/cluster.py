@@ -1,0 +1,277 @@
+"""`skidway cluster`: run one on this machine, look at one, drain a broker, give leads back."""
+
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skidway.cli.output import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_TIMEOUT_S,
+    EXIT_FAILED,
+    AsJson,
+    Bootstrap,
+    Timeout,
+    fail,
+    friendly,
+    group,
+    print_json,
+    print_table,
+    run,
+    warn,
+)
+from skidway.cli.reassign import DryRun, Wait, carry_out, cluster_admin, ids
+
+if TYPE_CHECKING:
+    from skidway.client.cluster import Partition
+    from skidway.client.cluster_admin import ClusterAdmin, Quorum
+
+app = group("Run a cluster on this machine; describe, drain and balance any cluster.")
+
+SHOWN_PARTITIONS_MAX = 20
+NODES_MAX = 50
+
+
+@app.command(epilog="Example: skidway cluster start --nodes 3 --data-dir my-cluster")
+@friendly
+def start(
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", "-n", min=1, max=NODES_MAX, help="How many; 3 for a new directory.")
+    ] = None,
+    data_dir: Annotated[Path, typer.Option("--data-dir", "-d", help="Where all nodes keep everything.")] = Path(
+        "cluster-data"
+    ),
+    base_port: Annotated[
+        int | None,
+        typer.Option("--base-port", "-P", min=1, max=65_535, help="Node 1 listens here, the others on the next ports."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting for all nodes; repeatable.")
+    ] = None,
+) -> None:
+    """Run a cluster on this machine, one process for each node, until Ctrl-C."""
+    from skidway.cli.local_cluster import CannotStart, LocalCluster
+    from skidway.cli.watching import watch
+
+    try:
+        cluster = LocalCluster(data_dir, nodes, base_port, settings or [])
+    except CannotStart as error:
+        fail(str(error))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        cluster.start()
+        code = watch(cluster)
+    finally:
+        cluster.close()
+    raise typer.Exit(code)
+
+
+@app.command(epilog="Example: skidway cluster describe --json")
+@friendly
+def describe(
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Nodes, controller, metadata quorum, and partitions that lack replicas."""
+    document = _describe(cluster_admin(bootstrap, timeout))
+    if as_json:
+        print_json(document)
+    else:
+        _print_description(document)
+
+
+@app.command(epilog="Example: skidway cluster drain 3")
+@friendly
+def drain(
+    broker: Annotated[int, typer.Argument(help="The number of the broker that shall be empty.", min=0)],
+    dry_run: DryRun = False,
+    wait: Wait = True,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Move every replica of a broker to the others, so that it can be taken away."""
+    from skidway.client.moves import NotEnoughBrokers, Place, spread
+
+    admin = cluster_admin(bootstrap, timeout)
+    brokers = admin.describe_cluster().brokers
+    if broker not in brokers:
+        fail(f"there is no broker {broker}; there are {', '.join(map(str, brokers))}")
+    everything = {key: partition.replicas for key, partition in admin.partitions().items()}
+    here = {key: replicas for key, replicas in everything.items() if broker in replicas}
+    places = [Place(other.id, other.rack) for other in brokers.values() if other.id != broker and not other.fenced]
+    try:
+        plan = spread(here, places, elsewhere={key: at for key, at in everything.items() if key not in here})
+    except NotEnoughBrokers as error:
+        fail(f"broker {broker} cannot be drained: {error}; add a broker, or lower the topic's replicas first")
+    carry_out(admin, plan, everything, dry_run=dry_run, wait=wait, done=f"broker {broker} is empty")
+
+
+@app.command("elect-leaders", epilog="Example: skidway cluster elect-leaders --topic orders")
+@friendly
+def elect_leaders(
+    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only this topic; repeatable.")] = None,
+    unclean: Annotated[
+        bool, typer.Option("--unclean", help="Give partitions without a leader one that may have lost records.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Let the first replica of every partition lead again, as far as it is in sync."""
+    admin = cluster_admin(bootstrap, timeout)
+    chosen = [admin.topic(name) for name in topic] if topic else admin.topics()
+    wanted = [
+        (each.name, partition.index)
+        for each in chosen
+        for partition in each.partitions.values()
+        if (partition.leader < 0 if unclean else partition.leader != partition.replicas[0])
+    ]
+    if not wanted:
+        typer.echo("every partition has a leader" if unclean else "every partition is led by its first replica")
+        return
+    results = admin.elect_leaders(wanted, unclean=unclean)
+    refused = [error for error in results.values() if error is not None]
+    typer.echo(f"{len(results) - len(refused)} of {len(wanted)} partitions have a new leader")
+    for error in refused:
+        warn(str(error))
+    if refused:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _describe(admin: "ClusterAdmin") -> dict[str, Any]:
+    from skidway.client.errors import BrokerError, Unsupported
+
+    state = admin.describe_cluster()
+    partitions = admin.partitions()
+    try:
+        quorum = admin.describe_quorum()
+    except (BrokerError, Unsupported):
+        quorum = None
+    leads = Counter(partition.leader for partition in partitions.values())
+    replicas = Counter(broker for partition in partitions.values() for broker in partition.replicas)
+    voters = [] if quorum is None else [voter.id for voter in quorum.voters]
+    addresses = {} if quorum is None else quorum.addresses
+    nodes = []
+    for node in sorted({*state.brokers, *voters}):
+        broker = state.brokers.get(node)
+        host, port = (broker.host, broker.port) if broker is not None else addresses.get(node, ("?", 0))
+        nodes.append(
+            {
+                "node": node,
+                "address": f"{host}:{port}",
+                "rack": broker.rack if broker is not None else None,
+                "roles": [*(["broker"] if broker is not None else []), *(["controller"] if node in voters else [])],
+                "fenced": broker.fenced if broker is not None else None,
+                "leads": leads[node],
+                "replicas": replicas[node],
+            }
+        )
+    lacking = {key: partition for key, partition in partitions.items() if _lacks(partition)}
+    return {
+        "cluster_id": state.cluster_id,
+        "controller": quorum.leader if quorum is not None else state.controller,
+        "nodes": nodes,
+        "quorum": None if quorum is None else _quorum(quorum),
+        "partitions": len(partitions),
+        "under_replicated": [
+            {
+                "topic": topic,
+                "partition": index,
+                "leader": partition.leader,
+                "replicas": partition.replicas,
+                "in_sync": partition.in_sync,
+            }
+            for (topic, index), partition in sorted(lacking.items())
+        ],
+    }
+
+
+def _lacks(partition: "Partition") -> bool:
+    return partition.leader < 0 or not set(partition.replicas) <= set(partition.in_sync)
+
+
+def _quorum(quorum: "Quorum") -> dict[str, Any]:
+    return {
+        "leader": quorum.leader,
+        "epoch": quorum.epoch,
+        "high_watermark": quorum.high_watermark,
+        "members": [
+            {
+                "node": member.id,
+                "votes": votes,
+                "end_offset": member.end_offset,
+                "lag": member.lag,
+                "caught_up_ms": member.caught_up_ms,
+            }
+            for votes, members in ((True, quorum.voters), (False, quorum.observers))
+            for member in members
+        ],
+    }
+
+
+def _print_description(document: dict[str, Any]) -> None:
+    typer.echo(typer.style(f"cluster {document['cluster_id']}", bold=True) + f"  controller {document['controller']}")
+    rows = [
+        (
+            node["node"],
+            node["address"],
+            node["rack"] or "-",
+            ",".join(node["roles"]),
+            "-" if node["fenced"] is None else "fenced" if node["fenced"] else "up",
+            node["leads"],
+            node["replicas"],
+        )
+        for node in document["nodes"]
+    ]
+    columns = ("node", "address", "rack", "roles", "state", "leads", "replicas")
+    print_table(columns, rows, right=("node", "leads", "replicas"))
+    quorum = document["quorum"]
+    if quorum is not None:
+        leads = f"led by {quorum['leader']} in epoch {quorum['epoch']}, committed up to {quorum['high_watermark']}"
+        typer.echo("\n" + typer.style("metadata quorum", bold=True) + f"  {leads}")
+        now_ms = time.time() * 1000
+        members = [
+            (
+                member["node"],
+                "voter" if member["votes"] else "observer",
+                member["end_offset"],
+                member["lag"],
+                _ago(now_ms, member["caught_up_ms"]),
+            )
+            for member in quorum["members"]
+        ]
+        print_table(("node", "part", "end", "lag", "caught up"), members, right=("node", "end", "lag", "caught up"))
+    _print_lacking(document)
+
+
+def _print_lacking(document: dict[str, Any]) -> None:
+    lacking = document["under_replicated"]
+    typer.echo()
+    if not lacking:
+        typer.echo(f"all {document['partitions']} partitions have all their replicas in sync")
+        return
+    typer.echo(typer.style(f"{len(lacking)} of {document['partitions']} partitions lack replicas", bold=True))
+    rows = [
+        (
+            entry["topic"],
+            entry["partition"],
+            "none" if entry["leader"] < 0 else entry["leader"],
+            ids(entry["replicas"]),
+            ids(entry["in_sync"]),
+        )
+        for entry in lacking[:SHOWN_PARTITIONS_MAX]
+    ]
+    print_table(("topic", "partition", "leader", "replicas", "in sync"), rows, right=("partition", "leader"))
+    if len(lacking) > SHOWN_PARTITIONS_MAX:
+        typer.echo(f"… and {len(lacking) - SHOWN_PARTITIONS_MAX} more; --json has them all")
+
+
+def _ago(now_ms: float, then_ms: int) -> str:
+    return "?" if then_ms < 0 else f"{max(0.0, now_ms - then_ms) / 1000:.1f} s ago"
+
+
+def main(arguments: list[str]) -> int:
+    return run(app, "skidway cluster", arguments)

@@ -1,0 +1,221 @@
+"""A cluster on this machine: one process for each node, all below one directory.
+
+The directory remembers how many nodes there are and where they listen (`cluster.json`), so that a later start needs
+nothing but its name, and it is locked while the cluster runs. Nodes end with the process that started them.
+"""
+
+import fcntl
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+HOST = "127.0.0.1"
+DEFAULT_NODES = 3
+DEFAULT_BASE_PORT = 9092
+NODES_MAX = 50
+PORT_MAX = 65_535
+REPLICATION_MAX = 3
+STOP_TIMEOUT_S = 20.0
+LAST_WORDS_BYTES = 4_000
+
+State = Literal["starting", "ready", "stopping", "ended"]
+
+
+class CannotStart(Exception):
+    """For the person who asked for it."""
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `cluster.json` says."""
+
+    nodes: int
+    base_port: int
+    cluster_id: str
+
+    def address(self, node: int) -> str:
+        return f"{HOST}:{self.base_port + node - 1}"
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(self.address(node) for node in range(1, self.nodes + 1))
+
+    @property
+    def voters(self) -> str:
+        return ",".join(f"{node}@{self.address(node)}" for node in range(1, self.nodes + 1))
+
+
+@dataclass(slots=True)
+class LocalNode:
+    number: int
+    address: str
+    directory: Path
+    process: subprocess.Popen[bytes] | None = None
+    stopping: bool = False
+
+    @property
+    def ready_file(self) -> Path:
+        return self.directory.with_suffix(".ready")
+
+    @property
+    def log_file(self) -> Path:
+        return self.directory.with_suffix(".log")
+
+    @property
+    def state(self) -> State:
+        if self.process is None or self.process.poll() is not None:
+            return "ended"
+        if self.stopping:
+            return "stopping"
+        return "ready" if self.ready_file.exists() else "starting"
+
+    @property
+    def exit_code(self) -> int | None:
+        return None if self.process is None else self.process.poll()
+
+    def last_words(self) -> str:
+        """The last line of its log: why it ended."""
+        try:
+            lines = self.log_file.read_bytes()[-LAST_WORDS_BYTES:].decode(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1] if lines else ""
+
+
+class LocalCluster:
+    def __init__(self, directory: Path, nodes: int | None, base_port: int | None, settings: list[str]) -> None:
+        """`nodes` and `base_port` None: what the directory says, or the defaults. `settings`: NAME=VALUE for all."""
+        self.directory = directory
+        self._settings = settings
+        self._lock = _lock(directory)
+        try:
+            self.plan = _plan(directory, nodes, base_port)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self.nodes = [
+            LocalNode(number, self.plan.address(number), directory / f"node-{number}")
+            for number in range(1, self.plan.nodes + 1)
+        ]
+
+    def start(self) -> None:
+        for node in self.nodes:
+            self._launch(node)
+
+    @property
+    def running(self) -> list[LocalNode]:
+        return [node for node in self.nodes if node.state != "ended"]
+
+    def stop(self, controller: int | None = None) -> None:
+        """One after the other, the controller late, so that each hands over what it leads. When the rest would not be
+        a majority any more there is nobody to hand over to: then all that are left at once."""
+        majority = self.plan.nodes // 2 + 1
+        order = sorted(self.running, key=lambda node: (node.number == controller, node.number))
+        while len(order) > majority:
+            self._terminate([order.pop(0)])
+        self._terminate(order)
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            if node.process is not None and node.process.poll() is None:
+                node.process.kill()
+                node.process.wait()
+
+    def close(self) -> None:
+        """End whatever still runs, and let others use the directory."""
+        self.kill()
+        for node in self.nodes:
+            if node.process is not None and node.process.stdin is not None:
+                node.process.stdin.close()
+        os.close(self._lock)
+
+    def _launch(self, node: LocalNode) -> None:
+        node.ready_file.unlink(missing_ok=True)
+        flags = {
+            "--listen": node.address,
+            "--data-dir": str(node.directory),
+            "--node-id": str(node.number),
+            "--cluster-id": self.plan.cluster_id,
+            "--voters": self.plan.voters,
+            "--default-replication-factor": str(min(REPLICATION_MAX, self.plan.nodes)),
+            "--ready-file": str(node.ready_file),
+        }
+        words = [word for flag, value in flags.items() for word in (flag, value)]
+        words += [word for setting in self._settings for word in ("--set", setting)]
+        with node.log_file.open("ab") as log:
+            node.process = subprocess.Popen(
+                # It ends when our end of its standard input does: no node is left behind, whatever becomes of us.
+                [sys.executable, "-m", "skidway.testing.hosted", *words],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is ours: they are stopped in order
+            )
+
+    def _terminate(self, nodes: list[LocalNode]) -> None:
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for node in nodes:
+            node.stopping = True
+            if node.process is not None and node.process.poll() is None:
+                node.process.send_signal(signal.SIGTERM)
+        for node in nodes:
+            if node.process is None:
+                continue
+            try:
+                node.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                node.process.kill()
+                node.process.wait()
+
+
+def _lock(directory: Path) -> int:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory / "cluster.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise CannotStart(f"cannot use the directory {directory}: {(error.strerror or str(error)).lower()}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise CannotStart(
+            f"the cluster in {directory} runs already; stop it first, or name another --data-dir"
+        ) from None
+    return descriptor
+
+
+def _plan(directory: Path, nodes: int | None, base_port: int | None) -> Plan:
+    file = directory / "cluster.json"
+    if file.exists():
+        known = _read_plan(file)
+        if nodes not in (None, known.nodes):
+            text = f"the cluster in {directory} has {known.nodes} nodes, not {nodes}"
+            raise CannotStart(f"{text}; leave --nodes out, or name another --data-dir")
+        if base_port in (None, known.base_port):
+            return known
+        plan = Plan(known.nodes, base_port or known.base_port, known.cluster_id)
+    else:
+        plan = Plan(nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT, secrets.token_urlsafe(16))
+    if plan.base_port + plan.nodes - 1 > PORT_MAX:
+        raise CannotStart(f"{plan.nodes} ports from {plan.base_port} on: the last port there is, is {PORT_MAX}")
+    temporary = file.with_suffix(".tmp")
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
+    temporary.replace(file)
+    return plan
+
+
+def _read_plan(file: Path) -> Plan:
+    try:
+        plan = msgspec.json.decode(file.read_bytes(), type=Plan)
+    except (OSError, msgspec.DecodeError) as error:
+        raise CannotStart(f"{file} cannot be read: {error}; it says nodes, base_port and cluster_id") from None
+    if not 1 <= plan.nodes <= NODES_MAX:
+        raise CannotStart(f"{file}: nodes is {plan.nodes}; expected 1 to {NODES_MAX}")
+    return plan

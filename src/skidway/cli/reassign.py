@@ -1,0 +1,168 @@
+"""`skidway topic reassign`: move replicas to other brokers, have more or fewer of them; and what `drain` shares.
+
+A plan is shown before it is carried out. Replicas that are where they may be stay; the rest goes where there is least.
+"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skidway.cli.output import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_TIMEOUT_S,
+    Bootstrap,
+    Timeout,
+    fail,
+    friendly,
+    misused,
+    print_table,
+    progress,
+)
+
+if TYPE_CHECKING:
+    from skidway.client.cluster_admin import ClusterAdmin
+    from skidway.client.moves import PartitionKey
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would move, and move nothing.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Return when all has moved.")]
+
+
+def cluster_admin(bootstrap: str, timeout_s: float) -> "ClusterAdmin":
+    from skidway.client.cluster import Cluster
+    from skidway.client.cluster_admin import ClusterAdmin
+
+    return ClusterAdmin(Cluster(bootstrap, client_id="skidway-cli", timeout_ms=int(timeout_s * 1000)))
+
+
+@friendly
+def reassign(
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC…", help="Topics to move.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="N,N,…", help="Brokers that may have replicas.")] = None,
+    replication: Annotated[int | None, typer.Option("--replication", "-r", min=1, help="Replicas to have.")] = None,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option("--partition", "-p", metavar="P=N,N,…", help="Exactly these replicas, the leader first."),
+    ] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Undo moves that are under way.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show moves that are under way.")] = False,
+    dry_run: DryRun = False,
+    wait: Wait = True,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Move replicas to other brokers, or change how many there are."""
+    wanted = [bool(to or replication), bool(partition), cancel, status]
+    if sum(wanted) != 1:
+        misused("expected one of: --to and/or --replication; --partition; --cancel; --status")
+    if not topics and not status:
+        misused("which topics? name one or more")
+    admin = cluster_admin(bootstrap, timeout)
+    names = set(topics or [])
+    if status:
+        _show_status(admin, names)
+    elif cancel:
+        _cancel(admin, names)
+    else:
+        before = {key: found.replicas for key, found in admin.partitions().items()}
+        missing = sorted(names - {topic for topic, _ in before})
+        if missing:
+            fail(f"topic {missing[0]}: there is no such topic")
+        plan = _plan_exact(partition, names, before) if partition else _plan(admin, names, before, to, replication)
+        carry_out(admin, plan, before, dry_run=dry_run, wait=wait, done="every replica is where it should be")
+
+
+def carry_out(
+    admin: "ClusterAdmin",
+    plan: "dict[PartitionKey, list[int]]",
+    before: "dict[PartitionKey, list[int]]",
+    *,
+    dry_run: bool,
+    wait: bool,
+    done: str,
+) -> None:
+    """Show a plan, begin it, and follow it to its end."""
+    if plan:
+        rows = [(topic, index, ids(before[topic, index]), ids(new)) for (topic, index), new in sorted(plan.items())]
+        print_table(("topic", "partition", "from", "to"), rows, right=("partition",))
+    if dry_run:
+        typer.echo(f"{len(plan)} partitions would move")
+        return
+    if plan:
+        admin.reassign(plan)
+        if not wait:
+            typer.echo(f"{len(plan)} partitions move; skidway topic reassign --status shows which still do")
+            return
+        with progress("moving", len(plan)) as meter:
+            admin.await_reassignments(set(plan), lambda left: meter.set(len(plan) - left, f"{left} partitions left"))
+    typer.echo(done)
+
+
+def ids(nodes: list[int]) -> str:
+    return ",".join(map(str, nodes)) or "none"
+
+
+def _plan(
+    admin: "ClusterAdmin",
+    names: set[str],
+    before: "dict[PartitionKey, list[int]]",
+    to: str | None,
+    replication: int | None,
+) -> "dict[PartitionKey, list[int]]":
+    from skidway.client.moves import NotEnoughBrokers, Place, spread
+
+    brokers = admin.describe_cluster().brokers
+    allowed = _numbers(to, "--to") if to else [broker.id for broker in brokers.values() if not broker.fenced]
+    for number in allowed:
+        if number not in brokers:
+            fail(f"there is no broker {number}; there are {', '.join(map(str, brokers))}")
+    places = [Place(number, brokers[number].rack) for number in dict.fromkeys(allowed)]
+    chosen = {key: replicas for key, replicas in before.items() if key[0] in names}
+    elsewhere = {key: replicas for key, replicas in before.items() if key[0] not in names}
+    try:
+        return spread(chosen, places, replication, elsewhere)
+    except NotEnoughBrokers as error:
+        fail(f"{error}; name more with --to, or fewer replicas with --replication")
+
+
+def _plan_exact(
+    assignments: list[str], names: set[str], before: "dict[PartitionKey, list[int]]"
+) -> "dict[PartitionKey, list[int]]":
+    if len(names) != 1:
+        misused("--partition is for one topic at a time")
+    (topic,) = names
+    plan: dict[PartitionKey, list[int]] = {}
+    for text in assignments:
+        index, equals, replicas = text.partition("=")
+        if not equals or not index.strip().isdigit():
+            misused(f"--partition {text!r}: expected PARTITION=BROKER,BROKER,…, such as 0=1,2,3")
+        key = topic, int(index)
+        if key not in before:
+            fail(f"{topic} partition {index}: there is no such partition")
+        plan[key] = _numbers(replicas, f"--partition {text!r}")
+    return {key: replicas for key, replicas in plan.items() if replicas != before[key]}
+
+
+def _numbers(text: str, where: str) -> list[int]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() for word in words):
+        misused(f"{where}: expected numbers of brokers, such as 1,2,3, got {text!r}")
+    return [int(word) for word in words]
+
+
+def _show_status(admin: "ClusterAdmin", names: set[str]) -> None:
+    moving = {key: move for key, move in admin.reassignments().items() if not names or key[0] in names}
+    if not moving:
+        typer.echo("no replica is moving")
+        return
+    rows = [
+        (topic, index, ids(move.replicas), ids(move.adding), ids(move.removing))
+        for (topic, index), move in sorted(moving.items())
+    ]
+    print_table(("topic", "partition", "replicas", "adding", "removing"), rows, right=("partition",))
+
+
+def _cancel(admin: "ClusterAdmin", names: set[str]) -> None:
+    moving = [key for key in admin.reassignments() if key[0] in names]
+    if moving:
+        admin.reassign(dict.fromkeys(moving))
+    typer.echo(f"cancelled {len(moving)} moves")

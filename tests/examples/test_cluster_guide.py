@@ -1,0 +1,48 @@
+"""What docs/guide/cluster.md shows is what happens."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from skidway.server.config import load_settings
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "cluster.md").read_text()
+PROGRAM = [sys.executable, "-c", "import sys; from skidway.cli.main import main; sys.exit(main())"]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_python_of_the_guide_runs() -> None:
+    (code,) = blocks("python")
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_the_size_that_is_shown_is_the_size_that_is_told() -> None:
+    (block,) = [block for block in blocks("console") if block.startswith("$ skidway size")]
+    command, _, shown = block.partition("\n")
+    words = shlex.split(command.removeprefix("$ skidway "))
+    ended = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=60)
+    assert [line.rstrip() for line in ended.stdout.splitlines()] == [line.rstrip() for line in shown.splitlines()]
+
+
+def test_the_settings_of_the_guide_are_settings(tmp_path: Path) -> None:
+    (toml,) = blocks("toml")
+    file = tmp_path / "skidway.toml"
+    file.write_text(toml)
+    settings = load_settings(str(file))
+    assert len(settings.voter_list()) == 3
+    assert settings.topic_defaults == {"min.insync.replicas": "2"}
+
+
+@pytest.mark.parametrize("command", re.findall(r"^\$ skidway ((?:cluster|topic|size) [\w-]+)", GUIDE, re.MULTILINE))
+def test_every_command_of_the_guide_exists(command: str) -> None:
+    words = command.split() if not command.startswith("size") else ["size"]
+    ended = subprocess.run([*PROGRAM, *words, "--help"], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr

@@ -1,0 +1,111 @@
+"""Groups move with the partition they are kept in: nothing committed is lost, and only one node answers for them."""
+
+from typing import Any
+
+from broker_world import part
+from nodes_together import Cluster, create, made
+
+from skidway.groups.partition import partition_of
+
+GROUP = "billing"
+NOT_AVAILABLE, NOT_COORDINATOR = 15, 16
+
+
+def ask(cluster: Cluster, number: int, name: str, **fields: Any) -> Any:
+    client = cluster.client(number)
+    client.send(name, **fields)
+    ((_, reply),) = cluster.until(client.replies)
+    return reply
+
+
+def coordinator(cluster: Cluster, number: int) -> int:
+    """Of the group, as this node knows it; -1 if it is not available."""
+    (found,) = ask(cluster, number, "FindCoordinator", version=4, coordinator_keys=[GROUP]).coordinators
+    assert (found.node_id == -1) == (found.error_code == NOT_AVAILABLE)
+    if found.node_id != -1:
+        assert (found.host, found.port) == (f"host-{found.node_id}", 9000 + found.node_id)
+    return int(found.node_id)
+
+
+def found(cluster: Cluster) -> int:
+    """When all nodes agree on one that lives."""
+
+    def agreed() -> int | None:
+        told = {coordinator(cluster, number) for number in cluster.nodes}
+        return told.pop() if len(told) == 1 and told <= set(cluster.nodes) else None
+
+    return int(cluster.until(agreed))
+
+
+def commit_fields(offset: int) -> dict[str, Any]:
+    entry = part("OffsetCommit", "OffsetCommitRequestPartition", partition_index=0, committed_offset=offset)
+    topics = [part("OffsetCommit", "OffsetCommitRequestTopic", name="t", partitions=[entry])]
+    return {"version": 8, "group_id": GROUP, "generation_id_or_member_epoch": -1, "topics": topics}
+
+
+def commit(cluster: Cluster, number: int, offset: int) -> int:
+    reply = ask(cluster, number, "OffsetCommit", **commit_fields(offset))
+    return int(reply.topics[0].partitions[0].error_code)
+
+
+def committed(cluster: Cluster, number: int) -> int:
+    topics = [part("OffsetFetch", "OffsetFetchRequestTopic", name="t", partition_indexes=[0])]
+    reply = ask(cluster, number, "OffsetFetch", version=7, group_id=GROUP, topics=topics)
+    return -int(reply.error_code) if reply.error_code else int(reply.topics[0].partitions[0].committed_offset)
+
+
+def test_committed_offsets_survive_the_loss_of_their_coordinator() -> None:
+    cluster = made()
+    create(cluster, "t")
+    first = found(cluster)
+    for offset in range(1, 11):
+        assert commit(cluster, first, offset) == 0
+    others = [number for number in cluster.nodes if number != first]
+    assert [commit(cluster, number, 99) for number in others] == [NOT_COORDINATOR] * 2
+    assert [committed(cluster, number) for number in others] == [-NOT_COORDINATOR] * 2
+    cluster.kill(first, power_lost=True)
+    second = found(cluster)
+    assert second != first
+    assert committed(cluster, second) == 10
+    assert commit(cluster, second, 11) == 0
+    cluster.restart(first)
+    cluster.until(cluster.ready)
+    cluster.kill(second, power_lost=True)
+    third = found(cluster)
+    assert committed(cluster, third) == 11
+
+
+def test_a_coordinator_that_was_cut_off_answers_for_nobody_any_more() -> None:
+    cluster = made()
+    create(cluster, "t")
+    old = found(cluster)
+    assert commit(cluster, old, 1) == 0
+    cluster.cut(old)
+    waiting = cluster.client(old)
+    waiting.send("OffsetCommit", **commit_fields(2))
+    reading = cluster.client(old)
+    topics = [part("OffsetFetch", "OffsetFetchRequestTopic", name="t", partition_indexes=[0])]
+    reading.send("OffsetFetch", version=7, group_id=GROUP, topics=topics)
+    rest = [number for number in cluster.nodes if number != old]
+    new = cluster.until(lambda: next((n for n in rest if coordinator(cluster, n) in rest), None))
+    new = coordinator(cluster, new)
+    assert commit(cluster, new, 3) == 0
+    assert not waiting.replies()
+    assert not reading.replies(), "what it saw may not be committed"
+    cluster.heal()
+    ((_, refused),) = cluster.until(waiting.replies)
+    assert refused.topics[0].partitions[0].error_code == NOT_COORDINATOR
+    ((_, refused),) = cluster.until(reading.replies)
+    assert refused.error_code == NOT_COORDINATOR
+    assert committed(cluster, found(cluster)) == 3
+
+
+def test_nobody_coordinates_while_nobody_leads() -> None:
+    cluster = made()
+    create(cluster, "t")
+    old = found(cluster)
+    number = partition_of(GROUP, len(cluster.nodes[old].image.topics["__consumer_offsets"].partitions))
+    (other, *_) = [number for number in cluster.nodes if number != old]
+    image = cluster.nodes[other].image
+    image.topics["__consumer_offsets"].partitions[number].leader = -1
+    assert coordinator(cluster, other) == -1

@@ -1,0 +1,179 @@
+"""`skidway cluster` and `topic reassign` on a real cluster that `cluster start` runs."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from waiting import eventually
+
+PROGRAM = [sys.executable, "-c", "import sys; from skidway.cli.main import main; sys.exit(main())"]
+NODES = 4
+
+
+def free_ports(count: int) -> int:
+    """The first of so many free ports in a row."""
+    for base in range(23_000 + os.getpid() % 5_000, 60_000, count):
+        taken = []
+        try:
+            for port in range(base, base + count):
+                taken.append(socket.create_server(("127.0.0.1", port)))
+        except OSError:
+            continue
+        finally:
+            for each in taken:
+                each.close()
+        return base
+    raise AssertionError("no free ports")
+
+
+class Started:
+    """`skidway cluster start` in a process of its own, nobody watching."""
+
+    def __init__(self, directory: Path, *words: str) -> None:
+        self.output = directory.with_suffix(".txt")
+        with self.output.open("wb") as output:
+            command = [*PROGRAM, "cluster", "start", "--data-dir", str(directory), *words]
+            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+    @property
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def all_up(self) -> bool:
+        assert self.process.poll() is None, self.said
+        return len(re.findall(r"^node \d at \S+: (?:up|controller)$", self.said, re.MULTILINE)) >= NODES
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(120)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def skidway(*words: str, fails: bool = False) -> str:
+    ended = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode != 0) == fails, ended.stdout + ended.stderr
+    return ended.stdout + ended.stderr
+
+
+def described() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(skidway("cluster", "describe", "--json"))
+    return document
+
+
+def replicas(topic: str) -> dict[int, list[int]]:
+    (document,) = json.loads(skidway("topic", "describe", topic, "--json"))
+    return {entry["partition"]: entry["replicas"] for entry in document["partitions"]}
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, int]]:
+    base_port = free_ports(NODES)
+    bootstrap = ",".join(f"127.0.0.1:{base_port + number}" for number in range(NODES))
+    monkeypatch.setenv("SKIDWAY_BOOTSTRAP", bootstrap)
+    yield tmp_path / "cluster", base_port
+    # Whatever became of the test: nodes end with the process that started them.
+    assert eventually(lambda: not _processes_of(tmp_path))
+
+
+def _processes_of(directory: Path) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if str(directory).encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def test_the_life_of_a_cluster(directory: tuple[Path, int]) -> None:
+    data_dir, base_port = directory
+    started = Started(data_dir, "--nodes", str(NODES), "--base-port", str(base_port), "--set", "flush=os")
+    try:
+        assert eventually(started.all_up, 60), started.said
+        a_second_start_is_refused(data_dir)
+        replicas_move()
+        a_broker_is_drained()
+        a_node_dies(data_dir)
+        assert started.stop() == 0, started.said
+        assert "stopped; the data is in" in started.said
+    finally:
+        started.kill()
+    assert not _processes_of(data_dir)
+
+    again = Started(data_dir)
+    try:
+        assert eventually(again.all_up, 60), again.said
+        assert set(replicas("orders")) == {0, 1, 2, 3}
+    finally:
+        again.kill()  # and the nodes go with it: the fixture looks
+
+
+def a_second_start_is_refused(data_dir: Path) -> None:
+    said = skidway("cluster", "start", "--data-dir", str(data_dir), fails=True)
+    assert "runs already; stop it first" in said
+
+
+def replicas_move() -> None:
+    skidway("topic", "create", "orders", "-p", "4", "-r", "2")
+    assert {entry["node"]: entry["fenced"] for entry in described()["nodes"]} == dict.fromkeys((1, 2, 3, 4), False)
+    assert described()["under_replicated"] == []
+    assert "4 partitions would move" in skidway("topic", "reassign", "orders", "--replication", "3", "--dry-run")
+    assert {len(each) for each in replicas("orders").values()} == {2}
+    assert "every replica is where it should be" in skidway("topic", "reassign", "orders", "--replication", "3")
+    assert {len(each) for each in replicas("orders").values()} == {3}
+    skidway("topic", "reassign", "orders", "-p", "0=2,1", "-p", "1=1,2")
+    assert (replicas("orders")[0], replicas("orders")[1]) == ([2, 1], [1, 2])
+    assert "no replica is moving" in skidway("topic", "reassign", "--status")
+    assert "cancelled 0 moves" in skidway("topic", "reassign", "orders", "--cancel")
+    for words, complaint in [
+        (["orders", "--to", "1,9"], "there is no broker 9; there are 1, 2, 3, 4"),
+        (["orders", "--to", "1", "--replication", "2"], "needs 2 brokers for its replicas, and there are 1"),
+        (["nothing", "--to", "1"], "topic nothing: there is no such topic"),
+        (["orders", "-p", "7=1"], "orders partition 7: there is no such partition"),
+        (["orders", "-p", "x"], "expected PARTITION=BROKER,BROKER"),
+        (["orders"], "expected one of: --to and/or --replication"),
+        (["--to", "1"], "which topics?"),
+    ]:
+        assert complaint in skidway("topic", "reassign", *words, fails=True)
+
+
+def a_broker_is_drained() -> None:
+    skidway("topic", "create", "everywhere", "-p", "1", "-r", "4")
+    assert "broker 4 cannot be drained: everywhere partition 0 needs 4" in skidway("cluster", "drain", "4", fails=True)
+    skidway("topic", "delete", "everywhere", "--yes")
+    assert "broker 4 is empty" in skidway("cluster", "drain", "4")
+    assert not any(4 in each for each in replicas("orders").values())
+    assert next(node for node in described()["nodes"] if node["node"] == 4)["replicas"] == 0
+    assert "there is no broker 9" in skidway("cluster", "drain", "9", fails=True)
+
+
+def a_node_dies(data_dir: Path) -> None:
+    """What is shown of it, and that leads go back to where they belong."""
+    skidway("topic", "reassign", "orders", "-p", "0=3,1,2", "-p", "1=3,2,1", "-p", "2=1,2,3", "-p", "3=2,1,3")
+    skidway("cluster", "elect-leaders")
+    assert described()["under_replicated"] == []
+    (victim,) = _processes_of(data_dir / "node-3")
+    os.kill(victim, signal.SIGKILL)
+
+    def noticed() -> bool:
+        lacking = described()["under_replicated"]
+        return len(lacking) == 4 and all(entry["leader"] in (1, 2) for entry in lacking)
+
+    assert eventually(noticed)
+    assert "4 of 4 partitions lack replicas" in skidway("cluster", "describe")
+    said = skidway("cluster", "elect-leaders", "--topic", "orders", fails=True)
+    assert "0 of 2 partitions have a new leader" in said

@@ -1,0 +1,103 @@
+"""The cluster for tests: what its verbs do to real nodes, and that none of them is left behind."""
+
+import os
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from skidway.client.admin import Admin
+from skidway.client.cluster import Cluster as Client
+from skidway.testing import Cluster
+from waiting import eventually
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def write(cluster: Cluster, topic: str, word: bytes) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    producer.produce(topic, word)
+    assert producer.flush(30) == 0
+
+
+def members(cluster: Cluster, node: int) -> set[int]:
+    with Client(cluster[node].bootstrap) as client:
+        return set(client.refresh([]).brokers)
+
+
+@pytest.mark.skidway(flush="os", topic_defaults={"min.insync.replicas": 2})
+def test_what_can_happen_to_nodes(cluster: Cluster) -> None:
+    with Client(cluster.bootstrap) as client:
+        Admin(client).create_topic("t", partitions=1, replication=3)
+    write(cluster, "t", b"all up")
+    led = cluster.leader_of("t")
+    assert sorted([led, *cluster.followers_of("t")]) == [1, 2, 3]
+
+    cluster.kill(led)
+    assert cluster.running == [node for node in (1, 2, 3) if node != led]
+    assert cluster.leader_of("t") != led
+    assert cluster.controller() in cluster.running
+    write(cluster, "t", b"one killed")
+    cluster.start(led)
+    cluster.await_in_sync("t")
+
+    paused = cluster.controller()
+    cluster.pause(paused)
+    assert cluster.controller() != paused
+    write(cluster, "t", b"one paused")
+    cluster.resume(paused)
+    cluster.await_in_sync("t")
+
+    cluster.restart(1)
+    cluster.restart(2, kill=True)
+    assert members(cluster, 1) == members(cluster, 3) == {1, 2, 3}
+    write(cluster, "t", b"all up again")
+
+
+def test_a_network_that_is_cut(cluster: Cluster) -> None:
+    with Client(cluster.bootstrap) as client:
+        Admin(client).create_topic("t", partitions=1, replication=3)
+    led = cluster.leader_of("t")
+    cluster.partition([led])
+    assert eventually(lambda: cluster.leader_of("t") != led)
+    others = [node for node in (1, 2, 3) if node != led]
+    assert cluster.leader_of("t") in others
+    assert cluster.controller() in others
+    cluster.heal()
+    cluster.await_members()
+    cluster.await_in_sync("t")
+
+    # One way: heartbeats to the controller do not arrive, so the broker is fenced, whatever it hears.
+    deaf = cluster.controller()
+    mute = next(node for node in (1, 2, 3) if node != deaf)
+    cluster.cut(mute, deaf)
+    assert eventually(lambda: mute not in members(cluster, deaf))
+    cluster.heal()
+    cluster.await_members()
+
+
+def test_nobody_is_left_behind(tmp_path: Path) -> None:
+    cluster = Cluster(2, data_dir=tmp_path, flush="os")
+    with cluster:
+        pids = [broker.pid for broker in cluster.brokers.values()]
+        assert cluster.network is not None
+        assert cluster.network._process is not None
+        pids.append(cluster.network._process.pid)
+        cluster.pause(2)
+    assert not any(is_running(pid) for pid in pids)
+    cluster.close()
+    assert sorted(os.listdir(tmp_path)) == ["node-1", "node-2"]  # the caller's directory stays
+
+
+def test_mistakes_are_told() -> None:
+    cluster = Cluster(1, network=False)
+    with pytest.raises(RuntimeError, match="network=False: there is nothing to cut"):
+        cluster.cut(1, 2)
+    with pytest.raises(KeyError, match="no node 4 in this cluster"):
+        cluster.kill(4)
+    cluster.close()
