@@ -41,7 +41,6 @@ class Nemesis:
             "op": self._op,
             "all": self._all,
             "two": self._two,
-            "flip": self._flip,
         }
 
     def begin(self) -> None:
@@ -218,6 +217,3 @@ class Nemesis:
             self.revive(host)
 
         self._later(fault, again)
-
-    def _flip(self, fault: Fault, host: Host, random: Random) -> None:
-        """Overridden by clusters that can repair a copy from another."""

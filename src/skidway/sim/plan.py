@@ -76,7 +76,7 @@ ONE_NODE = ["power", "power", "kill", "stop", "pause", "cut", "cut one way", "re
             "op", "op", "slow", "topics"]  # fmt: skip
 MANY_NODES = ["power", "power", "power", "kill", "stop", "pause", "pause", "cut", "cut", "cut one way", "cut pair",
               "cut clients", "reset", "clock", "full", "bad sync", "op", "slow", "all", "two", "elect", "reassign",
-              "topics", "flip"]  # fmt: skip
+              "topics"]  # fmt: skip
 
 
 def draw_plan(seed: int, *, nodes: int | None = None, seconds: int | None = None) -> Plan:

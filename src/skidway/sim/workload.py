@@ -15,6 +15,11 @@ from skidway.sim.plan import Plan, TopicPlan
 from skidway.sim.producers import Producer
 from skidway.sim.readers import Reader
 from skidway.sim.world import World
+from skidway.wire.schema.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from skidway.wire.schema.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -22,6 +27,8 @@ from skidway.wire.schema.create_topics import (
     CreateTopicsResponse,
 )
 from skidway.wire.schema.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from skidway.wire.schema.elect_leaders import ElectLeadersRequest
+from skidway.wire.schema.elect_leaders import TopicPartitions as ElectedPartitions
 
 RETRY_MS = 200
 FINE = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -38,7 +45,11 @@ class Admin(Client):
         self.history = history
         self._missing = {topic.name: topic for topic in plan.topics}
         self._spare = 0
-        self.operations: dict[str, Callable[[Random], None]] = {"topics": self.churn_topics}
+        self.operations: dict[str, Callable[[Random], None]] = {
+            "topics": self.churn_topics,
+            "elect": self.elect,
+            "reassign": self.reassign,
+        }
 
     @property
     def is_ready(self) -> bool:
@@ -87,6 +98,26 @@ class Admin(Client):
         else:
             request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=3_000)
             self.ask(-1, request, _nothing)
+
+    def elect(self, random: Random) -> None:
+        """Preferred leaders for all, or for one partition."""
+        topic = random.choice(self.plan.topics)
+        one = [ElectedPartitions(topic=topic.name, partitions=[random.randrange(topic.partitions)])]
+        request = ElectLeadersRequest(
+            election_type=0, topic_partitions=None if random.random() < 0.5 else one, timeout_ms=3_000
+        )
+        self.ask(-1, request, _nothing)
+
+    def reassign(self, random: Random) -> None:
+        """Other machines, or the same in another order; now and then a move is taken back."""
+        topic = random.choice(self.plan.topics)
+        index = random.randrange(topic.partitions)
+        chosen = random.sample(range(1, self.plan.nodes + 1), topic.replicas)
+        partition = ReassignablePartition(index, None if random.random() < 0.2 else chosen)
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=3_000, topics=[ReassignableTopic(topic.name, [partition])]
+        )
+        self.ask(-1, request, _nothing)
 
 
 def _nothing(reply: Any) -> None:
