@@ -71,6 +71,10 @@ def jars() -> Path:
     return folder
 
 
+def jvm_flags(heap: str) -> list[str]:
+    return [f"-Xm{flag[3]}{heap}" if flag.startswith("-Xm") else flag for flag in JVM]
+
+
 class Kafka(Subject):
     """A single node, broker and controller in one, with Kafka's own defaults unless `overrides` says otherwise."""
 
@@ -79,50 +83,60 @@ class Kafka(Subject):
     def __init__(self, overrides: dict[str, str] | None = None, *, heap: str = "1G") -> None:
         super().__init__()
         self.overrides = overrides or {}
-        self.jvm = [f"-Xm{flag[3]}{heap}" if flag.startswith("-Xm") else flag for flag in JVM]
+        self.jvm = jvm_flags(heap)
 
     def topic_configs(self, flush: str) -> dict[str, str]:
         """Kafka leaves flushing to the system unless told to flush after every append."""
         return {"flush.messages": "1"} if flush == "sync" else {}
 
-    def properties(self, folder: Path) -> dict[str, str]:
+    def launch(self, folder: Path) -> subprocess.Popen[bytes]:
         port, controller = free_port(), free_port()
         self.bootstrap = f"127.0.0.1:{port}"
-        return {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": str(folder / "data"),
-            "offsets.topic.replication.factor": "1",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
-            **self.overrides,
-        }
+        settings = properties(folder, 1, port, {1: controller}) | self.overrides
+        return launch_node(folder, settings, self.jvm)
 
-    def launch(self, folder: Path) -> subprocess.Popen[bytes]:
-        java = shutil.which("java")
-        if java is None:
-            raise Unavailable("Apache Kafka skipped: `java` is not installed")
-        classes = f"{jars()}/*"
-        settings = folder / "server.properties"
-        settings.write_text("".join(f"{key}={value}\n" for key, value in self.properties(folder).items()))
+
+def properties(folder: Path, node: int, port: int, controllers: dict[int, int]) -> dict[str, str]:
+    """Of one node, broker and controller in one; `controllers` has the port of each node's controller."""
+    replicas = str(min(3, len(controllers)))
+    in_sync = str(min(2, len(controllers)))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node),
+        "controller.quorum.voters": ",".join(f"{one}@127.0.0.1:{at}" for one, at in controllers.items()),
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controllers[node]}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": str(folder / "data"),
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+def launch_node(folder: Path, settings: dict[str, str], jvm: list[str]) -> subprocess.Popen[bytes]:
+    """Format the folder if that was not done yet, and start the process."""
+    java = shutil.which("java")
+    if java is None:
+        raise Unavailable("Apache Kafka skipped: `java` is not installed")
+    classes = f"{jars()}/*"
+    file = folder / "server.properties"
+    if not file.exists():
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         storage = [java, "-Xmx256M", "-cp", classes, "kafka.tools.StorageTool"]
-        storage += ["format", "--cluster-id", CLUSTER_ID, "--config", str(settings)]
+        storage += ["format", "--cluster-id", CLUSTER_ID, "--config", str(file)]
         formatted = subprocess.run(storage, capture_output=True, text=True, timeout=120)
         if formatted.returncode != 0:
             raise Unavailable(f"Apache Kafka skipped: formatting failed: {formatted.stderr.strip()[-500:]}")
-        with (folder / "output.log").open("wb") as log:
-            command = [java, *self.jvm, f"-Dkafka.logs.dir={folder}", "-cp", classes, "kafka.Kafka", str(settings)]
-            # Its own session: an interrupt at the terminal must reach it through stop(), once.
-            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+    with (folder / "output.log").open("ab") as log:
+        command = [java, *jvm, f"-Dkafka.logs.dir={folder}", "-cp", classes, "kafka.Kafka", str(file)]
+        # Its own session: an interrupt at the terminal must reach it through stop(), once.
+        return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
 
 
 def main(arguments: list[str]) -> int:

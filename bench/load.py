@@ -151,12 +151,16 @@ def engine() -> str:
     return "C" if native() else "Python (no gcc: the client may be the limit)"
 
 
+Addresses = str | list[str]
+"""Of one broker for all connections, or of the broker of each."""
+
+
 @contextmanager
-def connections(address: str, count: int) -> Iterator[list[socket.socket]]:
-    host, _, port = address.rpartition(":")
+def connections(address: Addresses, count: int) -> Iterator[list[socket.socket]]:
     opened: list[socket.socket] = []
     try:
-        for _ in range(count):
+        for each in [address] * count if isinstance(address, str) else address:
+            host, _, port = each.rpartition(":")
             one = socket.create_connection((host, int(port)), 10)
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             one.setblocking(False)
@@ -199,7 +203,7 @@ def block(frame: bytes, depth: int) -> bytearray:
     return out
 
 
-def produce_load(address: str, frames: list[bytes], *, error_at: int, depth: int, seconds: float) -> Acked:
+def produce_load(address: Addresses, frames: list[bytes], *, error_at: int, depth: int, seconds: float) -> Acked:
     """One connection per frame, each sending its frame again and again with up to `depth` unanswered."""
     library = native()
     blocks = [block(frame, depth) for frame in frames]
@@ -230,7 +234,7 @@ def fetch_load(address: str, plan: FetchPlan, *, seconds: float) -> Fetched:
         return Fetched(load.replies, load.bytes, load.records, load.elapsed)
 
 
-def latency_load(address: str, frames: list[bytes], *, error_at: int, rate: float, count: int) -> Latencies:
+def latency_load(address: Addresses, frames: list[bytes], *, error_at: int, rate: float, count: int) -> Latencies:
     """`count` requests at a fixed rate, one after the other over the connections, whether or not replies came."""
     library = native()
     latencies, lags = array.array("d", bytes(8 * count)), array.array("d", bytes(8 * count))

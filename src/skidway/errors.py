@@ -297,6 +297,10 @@ class UnknownLeaderEpoch(ProtocolError):
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+class OffsetNotAvailable(ProtocolError):
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+
+
 class UnsupportedCompressionType(ProtocolError):
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 

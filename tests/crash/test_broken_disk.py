@@ -4,13 +4,13 @@ import contextlib
 import os
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from real_load import Ledger, await_true, connect, produce_once, read_partition
 
+from disk_faults import failing_syncs, small_file_system
 from skidway.client.admin import Admin
 from skidway.client.cluster import Cluster
 from skidway.client.connection import Connection
@@ -25,18 +25,8 @@ CONFIGS = {"segment.bytes": str(MIB), "file.delete.delay.ms": "0"}
 
 @pytest.fixture
 def small_volume(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 12 MB."""
-    path = tmp_path / "volume"
-    path.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(path)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small file system here: {mounted.stderr.strip()}")
-    try:
+    with small_file_system(tmp_path / "volume", 12) as path:
         yield path
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
 
 
 class Writer:
@@ -149,42 +139,6 @@ def test_a_broker_that_starts_on_a_full_disk_serves_reads(small_volume: Path) ->
         with connect(broker) as connection:
             assert writer.write(connection, size=1_000) == ErrorCode.NONE
         writer.ledger.verify(broker)
-
-
-@contextlib.contextmanager
-def failing_syncs(broker: Broker, first: int) -> Iterator[None]:
-    """From the `first` one of each thread on, fdatasync of the running broker fails with EIO."""
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("strace is not installed: apt-get install strace")
-    inject = f"inject=fdatasync:error=EIO:when={first}+"
-    command = [strace, "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", inject, "-p", str(broker.pid)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    errors: list[str] = []
-    assert process.stderr is not None
-    reader = threading.Thread(target=lambda: errors.extend(process.stderr or []), daemon=True)
-    reader.start()
-    try:
-        status = [Path(f"/proc/{broker.pid}/task/{task}/status") for task in os.listdir(f"/proc/{broker.pid}/task")]
-        await_true(
-            lambda: process.poll() is not None or all(traced(path) for path in status),
-            "strace to attach to all threads",
-        )
-        if process.poll() is not None:
-            reader.join()
-            pytest.skip(f"strace cannot attach here: {''.join(errors).strip()}")
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def traced(status: Path) -> bool:
-    try:
-        text = status.read_text()
-    except OSError:
-        return True  # a thread that has ended
-    return "TracerPid:\t0\n" not in text
 
 
 def test_a_failed_sync_stops_writes_for_good_and_reads_go_on(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class ReplicaWorld(World):
     def cut(self, draw: random.Random) -> None:
         """Its leader does not have its tail."""
         log = self.log
-        lowest = draw.randrange(log.high_watermark + 1) if self.reckless else log.high_watermark
+        lowest = draw.randrange(log.high_watermark + 1) if self.reckless else self.committed_max
         offset = lowest + draw.randrange(log.end_offset - lowest + 2)
         ends = [h.last_offset + 1 for h, _ in self.appended if h.last_offset < offset]
         expected = max([end for end in ends if end >= log.start_offset], default=None)
@@ -175,7 +175,7 @@ class ReplicaWorld(World):
         super().reopen()
         self.log.begin_at(self.logs.saved_watermarks.get((TOPIC, 0), 0))
         assert self.log.high_watermark <= max(self.committed_max, self.log.start_offset)
-        self.committed_max = self.log.high_watermark
+        self.committed_max = max(self.committed_max, self.log.high_watermark)
 
     def check(self) -> None:
         if self.restarting is not None:
@@ -217,13 +217,12 @@ class ReplicaWorld(World):
         known.forget_before(log.start_offset)
 
         def first_batches(epochs: LeaderEpochs) -> list[tuple[int, int]]:
-            """An epoch may begin before its first batch, where offsets are missing; one without any is at the end."""
+            """An epoch may begin before its first batch, where offsets are missing, or have none."""
             headers = [h for h, _ in self.appended]
-            firsts = [
-                (epoch, next((h.base_offset for h in headers if h.last_offset >= start), log.end_offset))
-                for epoch, start in epochs.entries()
-            ]
-            return [entry for entry in firsts if entry[1] < log.end_offset]
+            firsts = LeaderEpochs()
+            for epoch, start in epochs.entries():
+                firsts.assign(epoch, next((h.base_offset for h in headers if h.last_offset >= start), log.end_offset))
+            return [entry for entry in firsts.entries() if entry[1] < log.end_offset]
 
         assert first_batches(known) == first_batches(expected)
 

@@ -99,6 +99,8 @@ class Coordinators:
         self._loaded: dict[Partition, Coordinator] = {}
         self._unloadable: dict[Partition, str] = {}
         """Why, until a restart: clients ask again and again, and damage does not go away."""
+        self._unloaded: dict[Partition, None] = {}
+        """Those with something to load that have not been asked for anything yet."""
         self._started = False
 
     @property
@@ -112,20 +114,24 @@ class Coordinators:
         return sum([machine.group_bytes + machine.offsets.bytes for machine in machines])
 
     def start(self) -> None:
-        """Load whatever has something to load: sessions and offsets run out whether somebody asks or not.
-
-        What cannot be loaded is told, and keeps no one else from being served.
-        """
+        """Load whatever has something to load: sessions and offsets run out whether somebody asks or not."""
         self._started = True
         for partition in self._node.partitions.of_topic(OFFSETS_TOPIC):
             self.on_role_changed(partition)
 
     def on_role_changed(self, partition: Partition) -> None:
+        """Load it before long, or let it go. Where a node fails many are loaded elsewhere, one after the other."""
         if partition.topic != OFFSETS_TOPIC or not self._started:
             return
         if not partition.leads:
             self.on_removed(partition)
-        elif partition not in self._loaded and partition not in self._unloadable and self._has_something(partition):
+        elif self._has_something(partition) and partition not in self._loaded and partition not in self._unloadable:
+            self._unloaded[partition] = None
+            self._node.hosting.later(lambda: self._load_if_wanted(partition))
+
+    def _load_if_wanted(self, partition: Partition) -> None:
+        """What cannot be loaded is told, and keeps no one else from being served."""
+        if partition in self._unloaded:
             with suppress(CoordinatorNotAvailable):
                 self._load(partition)
 
@@ -179,6 +185,8 @@ class Coordinators:
         respond: Callable[[list[Reply | ProtocolError]], None],
     ) -> None:
         """Ask all coordinators that have any groups; answers when all have."""
+        for partition in list(self._unloaded):
+            self._load_if_wanted(partition)
         coordinators = list(self._loaded.values())
         replies: list[Reply | ProtocolError] = []
 
@@ -200,6 +208,7 @@ class Coordinators:
 
     def on_removed(self, partition: Partition) -> None:
         self._unloadable.pop(partition, None)
+        self._unloaded.pop(partition, None)
         coordinator = self._loaded.pop(partition, None)
         if coordinator is not None:
             coordinator.host.close(NotCoordinator())
@@ -239,6 +248,7 @@ class Coordinators:
 
     def _load(self, partition: Partition) -> Coordinator:
         node = self._node
+        self._unloaded.pop(partition, None)
         try:
             host: Replicated[GroupCoordinator, GroupRecord] = Replicated(
                 lambda: GroupCoordinator(

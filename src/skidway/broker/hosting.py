@@ -163,6 +163,11 @@ class Hosting:
         else:
             step()
 
+    def later(self, step: Callable[[], None]) -> None:
+        """Work that takes its time, and that nobody waits for: done when its turn comes."""
+        self._queue.append(step)
+        self.turn.on_work()
+
     def work(self, clock: Clock) -> bool:
         """Do some of what is queued; true if there is more."""
         queue = self._queue
@@ -270,8 +275,7 @@ class Hosting:
                 self._open(topic, index, wall_ms)
 
         self._opening[topic_id, index] = None
-        self._queue.append(open_now)
-        self.turn.on_work()
+        self.later(open_now)
 
     def _open(self, topic: metadata.Topic, index: int, wall_ms: int) -> None:
         described = topic.partitions[index]
@@ -352,5 +356,4 @@ class Hosting:
         partition.removed = True
         self.removing[partition.topic, partition.index] = partition
         self.on_removed(partition, why)
-        self._queue.append(partial(self.finish_removal, partition, wall_ms))
-        self.turn.on_work()
+        self.later(partial(self.finish_removal, partition, wall_ms))

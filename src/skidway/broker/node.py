@@ -104,6 +104,7 @@ class Node:
         self.peers = Peers(f"node-{settings.node_id}", self.timers, limits)
         self.turn = Turn(lambda: self.on_work())
         self.acknowledgements: OffsetParking[Partition] = OffsetParking(self.timers)
+        self.deletions: OffsetParking[Partition] = OffsetParking(self.timers)
         self.polls: BytesParking[Partition] = BytesParking(self.timers)
         self.fetch_sessions = FetchSessions(limits, random)
         self.replica_polls = ReplicaPolls(self)
@@ -439,18 +440,22 @@ class Node:
         if not partition.leads:
             moved = NotLeaderOrFollower(f"{partition} is led by node {partition.role.leader} now")
             self.acknowledgements.fail(partition, moved)
+            self.deletions.fail(partition, moved)
         self.polls.disturb(partition)
         self.replica_polls.disturb(partition)
         self.groups.on_role_changed(partition)
         self.followers.on_role_changed(partition)
 
     def _on_brokers_changed(self) -> None:
+        for partition in self.deletions.keys:
+            self.deletions.wake(partition, partition.low_watermark)
         for broker in self.image.brokers.values():
             if broker.endpoints:
                 self.locate(broker.id, broker.endpoints[0].host, broker.endpoints[0].port)
 
     def _on_removed(self, partition: Partition, why: ProtocolError) -> None:
         self.acknowledgements.fail(partition, why)
+        self.deletions.fail(partition, why)
         self.polls.disturb(partition)
         self.replica_polls.forget(partition)
         self.followers.on_removed(partition)
@@ -472,5 +477,6 @@ class Node:
         for partition in self.partitions:
             partition.fail(reason)
             self.acknowledgements.fail(partition, error)
+            self.deletions.fail(partition, error)
         self.controllers.lose(error)
         self.groups.fail(error)

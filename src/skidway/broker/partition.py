@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from skidway.broker.turn import Turn
-from skidway.errors import InvalidTopic, InvalidTransactionState, OffsetOutOfRange, StorageError
+from skidway.errors import (
+    InvalidTopic,
+    InvalidTransactionState,
+    NotEnoughReplicas,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    StorageError,
+)
 from skidway.limits import Limits
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
@@ -56,6 +63,7 @@ class Partition:
         "leader",
         "log",
         "min_in_sync",
+        "refused",
         "removed",
         "role",
         "rules",
@@ -95,6 +103,8 @@ class Partition:
         self.syncing = False
         self.compacting = False
         self.removed = False
+        self.refused: StorageError | NotEnoughReplicas | None = None
+        """Why the last batch was not taken, if it is worth another try."""
         self.watched = False
         """Whether followers wait for what is appended."""
         # Since the log was opened: how many bytes were appended, and how many of them are committed.
@@ -141,11 +151,12 @@ class Partition:
 
     def follow(self, role: PartitionRole, now_ms: int) -> None:
         """Somebody else leads, or nobody. The watermark stays where it is until a leader says more."""
+        if role.unclean and role.leader_epoch != self.role.leader_epoch:
+            self.unclean = True
         self.role = role
         self.alone = len(role.replicas) == 1
         self.leader = NotLeading(role.leader, role.leader_epoch, role.partition_epoch, role.replicas, role.in_sync)
         self.leader.min_in_sync = self.min_in_sync
-        self.unclean = self.unclean or role.unclean
 
     @property
     def stored_offset(self) -> int:
@@ -158,21 +169,42 @@ class Partition:
         """Check and append one batch. It is committed once the high watermark has passed its end."""
         if self.internal:
             raise InvalidTopic(f"{self.topic} belongs to the broker")
-        self.leader.admit(acks, self.min_in_sync)
-        batch, header = validate(records, self.rules, produce_version, wall_ms)
-        if header.attributes & TRANSACTIONAL_BIT:
-            raise InvalidTransactionState("transactions are not available yet")
         log = self.log
-        if header.producer_id >= 0:
-            original = log.producers.check(header)
-            if original is not None:
-                end_offset = original + header.record_count
-                if log.failure is not None and end_offset > log.high_watermark:
-                    raise StorageError(log.failure)
-                return Appended(original, end_offset, -1)
-        base_offset = self.append(batch, header, wall_ms)
+        try:
+            self.leader.admit(acks, self.min_in_sync)
+            batch, header = validate(records, self.rules, produce_version, wall_ms)
+            if header.attributes & TRANSACTIONAL_BIT:
+                raise InvalidTransactionState("transactions are not available yet")
+            if header.producer_id >= 0:
+                original = self._check_producer(header)
+                if original is not None:
+                    end_offset = original + header.record_count
+                    if log.failure is not None and end_offset > log.high_watermark:
+                        raise StorageError(log.failure)
+                    return Appended(original, end_offset, -1)
+            base_offset = self.append(batch, header, wall_ms)
+        except (StorageError, NotEnoughReplicas) as error:
+            self.refused = error.with_traceback(None)
+            raise
+        self.refused = None
         append_time_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else -1
         return Appended(base_offset, log.end_offset, append_time_ms)
+
+    def _check_producer(self, header: BatchHeader) -> int | None:
+        """Where the batch is already, if it is. One that skips those refused before it is refused like them.
+
+        librdkafka takes OUT_OF_ORDER_SEQUENCE_NUMBER for a loss: it would begin a new producer epoch and send again
+        what other partitions have but have not acknowledged yet.
+        """
+        producers, refused = self.log.producers, self.refused
+        try:
+            if refused is not None and header.base_sequence and header.producer_id not in producers.entries:
+                raise OutOfOrderSequence("what a new producer sent first was refused")
+            return producers.check(header)
+        except OutOfOrderSequence:
+            if refused is None:
+                raise
+            raise type(refused)(str(refused)) from None
 
     def append(self, batch: bytearray | memoryview, header: BatchHeader, wall_ms: int) -> int:
         """Append a batch that needs no checks; returns its base offset."""
@@ -212,6 +244,11 @@ class Partition:
         """A follower holds everything below `offset`, and its log does not diverge."""
         end_offset = self.log.end_offset
         self.advance(self.leader.on_fetch(replica_id, broker_epoch, offset, end_offset, now_ms, start_offset))
+
+    @property
+    def low_watermark(self) -> int:
+        """Below it no replica that is alive has anything, as far as the leader knows; -1 when another leads."""
+        return self.leader.low_watermark(self.log.start_offset) if isinstance(self.leader, Leader) else -1
 
     def check_lag(self, now_ms: int) -> None:
         self.advance(self.leader.check_lag(self.log.end_offset, now_ms))
@@ -337,6 +374,7 @@ class Journal:
         return self._partition.log.high_watermark
 
     def append(self, batch: memoryview | bytearray, header: BatchHeader, leader_epoch: int, now_ms: int) -> int:
+        assert self._partition.leads, "only a leader writes"
         return self._partition.append(batch, header, now_ms)
 
     def read(self, offset: int, max_bytes: int, *, committed: bool = True, min_one: bool = True) -> FileSlice | None:

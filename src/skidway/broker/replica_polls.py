@@ -256,6 +256,8 @@ class ReplicaPolls:
         )
         if partition.leader.proposal is not None:
             node.in_sync.propose(partition)
+        if node.deletions:
+            node.deletions.wake(partition, partition.low_watermark)
         if target.partition is not partition:
             self._watch(target, partition)
 

@@ -1,7 +1,8 @@
 """A log's checkpoints: the ticket that saves indexes, epochs and producers, and what follows when it ran.
 
 A producer snapshot vouches for everything below its offset. One at or below the high watermark is always kept: a
-truncation goes no deeper, and needs the producers as they were. For the same reason compaction ends at `vouched`.
+truncation goes no deeper, and needs the producers as they were. For the same reason compaction ends at `vouched`, and
+the files of given-up segments stay until it covers them.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ if TYPE_CHECKING:
 
 
 def begin(log: Log) -> SyncTicket | None:
-    doomed = [item for item in log.doomed if item.begun is None]
+    covered = vouched(log)
+    # The snapshot that is about to be taken counts too, if nothing below it can be cut off.
+    reach = log.end_offset if log.end_offset == log.high_watermark else covered
+    doomed = [item for item in log.doomed if item.begun is None and item.end_offset <= reach]
     news = log.end_offset > log.recovery_point or log.start_offset > log.saved_start or log.epochs_changed
     if not news and not doomed and not log.dirty:
         return None
     ticket = log.new_ticket()
-    ticket.is_checkpoint = log.is_checkpointing = True
-    retention.enter(ticket, doomed, log.recovery_point)
+    ticket.is_checkpoint = True
+    log.checkpoints_begun += 1
+    retention.enter(ticket, doomed, covered)
     if news:
         _enter_state(log, ticket)
     return ticket

@@ -35,22 +35,38 @@ class Truncated:
 
     count: int = 0
     """How often. A producer snapshot says how often it had been when it was taken."""
-    offset: int = INT64_MAX
-    """The lowest cut: what else is said about offsets above is void."""
+    cuts: tuple[tuple[int, int], ...] = ()
+    """(which one, where) of those that other files may not know of yet, without what a later and deeper one covers."""
+    start_offset: int = 0
+    """Where the log began then: the snapshot that told may be gone."""
     restart_at: int = -1
     """Everything is to be dropped, and an empty log to begin here; -1 when that is done."""
 
     @property
     def is_marked(self) -> bool:
-        return self.offset < INT64_MAX
+        return bool(self.cuts)
+
+    @property
+    def offset(self) -> int:
+        """The deepest cut: what the files of the data directory say about offsets above is void."""
+        return self.cuts[0][1] if self.cuts else INT64_MAX
 
     def voids(self, offset: int, truncations: int) -> bool:
         """Whether a snapshot at `offset` is about a tail that is gone."""
-        return offset > self.offset and truncations < self.count
+        return any(offset > end_offset for number, end_offset in self.cuts if number > truncations)
+
+    def cut(self, end_offset: int, start_offset: int, restart_at: int = -1) -> "Truncated":
+        count = self.count + 1
+        cuts = [*(cut for cut in self.cuts if cut[1] < end_offset), (count, end_offset)]
+        if len(cuts) > _CUTS_MAX:
+            # Voids a little more than it must.
+            cuts[:2] = [(cuts[1][0], cuts[0][1])]
+        return Truncated(count, tuple(cuts), start_offset, restart_at)
 
 
 NEVER_TRUNCATED = Truncated()
-_ALL_VOID = Truncated(1 << 30, 0)
+_ALL_VOID = Truncated(1 << 30, ((1 << 30, 0),))
+_CUTS_MAX = 64
 
 
 def _write(lines: list[str]) -> bytes:
@@ -108,13 +124,17 @@ def read_clean_shutdown(data: bytes) -> int:
 
 
 def write_truncated(truncated: Truncated) -> bytes:
-    return _write([f"{truncated.count} {truncated.offset} {truncated.restart_at}"])
+    start_offset, restart_at = truncated.start_offset, truncated.restart_at
+    return _write([f"{number} {end_offset} {start_offset} {restart_at}" for number, end_offset in truncated.cuts])
 
 
 def read_truncated(data: bytes) -> Truncated:
     """A file that cannot be read voids everything: that costs a longer start, believing too much would cost the log."""
     try:
-        [[count, offset, restart_at]] = _read(data, 3)
-        return Truncated(int(count), int(offset), int(restart_at))
+        rows = [[int(field) for field in row] for row in _read(data, 4)]
     except (CorruptCheckpoint, ValueError):
         return _ALL_VOID
+    if not rows:
+        return _ALL_VOID
+    count, _, start_offset, restart_at = rows[-1]
+    return Truncated(count, tuple((row[0], row[1]) for row in rows), start_offset, restart_at)

@@ -104,7 +104,7 @@ class Loader:
     def _load(self, recovery_point: int, start_offset: int | None) -> Loaded:
         if self._read_truncated():
             recovery_point = min(recovery_point, self.truncated.offset)
-            start_offset = min(start_offset or 0, self.truncated.offset)
+            start_offset = max(min(start_offset or 0, self.truncated.offset), self.truncated.start_offset)
         try:
             names = finish_swaps(self.disk, self.directory, self.disk.list(self.directory), self.now_ms)
         except StorageError as error:
@@ -217,21 +217,36 @@ class Loader:
     def _restore_snapshot(self, recovery_point: int) -> tuple[int, int]:
         """Load the highest snapshot that can be believed; returns its offset and the start offset it tells."""
         self.proven = recovery_point
+        self._remove_void_snapshots()
         offsets = sorted(offset for name in self.names if (offset := snapshot_offset(name)) is not None)
         for offset in reversed(offsets):
             path = snapshot_path(self.directory, offset)
             try:
-                start_offset, truncations = self.producers.load_snapshot(self.disk.read(path), self.now_ms)
+                start_offset = self.producers.load_snapshot(self.disk.read(path), self.now_ms).start_offset
             except CorruptSnapshot:
                 continue
-            if self.truncated.voids(offset, truncations):
-                self.disk.remove(path)
-            elif start_offset is not None or offset <= recovery_point:
+            if start_offset is not None or offset <= recovery_point:
                 self.proven = max(recovery_point, offset)
                 self.vouched = offset if start_offset is not None else 0
                 return offset, start_offset or 0
             self.producers.entries = {}
         return 0, 0
+
+    def _remove_void_snapshots(self) -> None:
+        if not self.truncated.is_marked:
+            return
+        for name in list(self.names):
+            offset = snapshot_offset(name)
+            if offset is None:
+                continue
+            path = snapshot_path(self.directory, offset)
+            try:
+                void = self.truncated.voids(offset, Producers().load_snapshot(self.disk.read(path), 0).truncations)
+            except CorruptSnapshot:
+                void = True
+            if void:
+                self.names.remove(name)
+                self.disk.remove(path)
 
     def _read_epochs(self, snapshot: int) -> LeaderEpochs:
         try:

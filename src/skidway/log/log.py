@@ -30,6 +30,8 @@ _stamp = _STAMP.pack_into
 
 # Closed segments of one log that keep their descriptor and indexes after a read.
 _LOADED_MAX = 4
+# Where followers went on reading lately.
+_TAILS_MAX = 8
 
 
 class Log:
@@ -44,10 +46,12 @@ class Log:
         "_parent_synced",
         "_settings",
         "_tail",
+        "_tails",
         "_watermark_position",
         "_watermark_segment",
         "active",
         "bytes_since_checkpoint",
+        "checkpoints_begun",
         "cleaned_offset",
         "compaction",
         "directory",
@@ -60,7 +64,6 @@ class Log:
         "epochs_changed",
         "failure",
         "high_watermark",
-        "is_checkpointing",
         "limits",
         "producers",
         "quarantined",
@@ -102,6 +105,8 @@ class Log:
         self.ends: deque[tuple[int, int, Segment]] = deque()
         # Where the batch begins that follows the last read up to the watermark or the end.
         self._tail: tuple[int, Segment, int] = (-1, self.active, 0)
+        # The same for reads up to the end: followers are not all at the same place.
+        self._tails: dict[int, tuple[int, Segment, int]] = {}
         self.unsynced: list[Segment] = []
         self._loaded: list[Segment] = []
         # Names made in the directory, counted: made, part of a begun ticket, durable.
@@ -109,7 +114,7 @@ class Log:
         self._parent_synced = True
         self._extra_files: list[File] = []
         self._generation = 0
-        self.is_checkpointing = False
+        self.checkpoints_begun = 0
 
     @classmethod
     def open(
@@ -289,7 +294,7 @@ class Log:
             bound, last, last_position = self.end_offset, self.active, self.active.size
         if offset >= bound:
             return None
-        tail = self._tail
+        tail = self._tail if committed else self._tails.get(offset, self._tail)
         # At the end of a segment that is not the last one, a roll has put the offset into the next.
         known = tail[0] == offset and (tail[1] is last or tail[2] < tail[1].size)
         try:
@@ -298,13 +303,21 @@ class Log:
             if limit - position <= max_bytes:
                 end = limit
                 if segment is last:
-                    self._tail = (bound, segment, end)
+                    self._keep_tail((bound, segment, end), committed)
             else:
                 end = segment.boundary(position, position + max_bytes, at_least_one=min_one)
             # A batch that reaches past the watermark is not there yet.
             return FileSlice(segment.file, position, end - position) if position < end <= limit else None
         except OSError as error:
             raise StorageError(f"{self.directory}: {error}") from error
+
+    def _keep_tail(self, tail: tuple[int, Segment, int], committed: bool) -> None:
+        if committed:
+            self._tail = tail
+            return
+        self._tails[tail[0]] = tail
+        if len(self._tails) > _TAILS_MAX:
+            del self._tails[next(iter(self._tails))]
 
     def locate(self, offset: int) -> tuple[Segment, int]:
         """The segment and position of the batch that holds `offset`, or of the first one after it."""
@@ -406,7 +419,7 @@ class Log:
         """The ticket's `run` returned."""
         retention.leave(self.doomed, ticket)
         if ticket.is_checkpoint:
-            self.is_checkpointing = False
+            self.checkpoints_begun -= 1
         if ticket.generation != self._generation:
             checkpointing.void(self, ticket)
             return
@@ -427,9 +440,14 @@ class Log:
         """The ticket synced, then failed (a full disk, say): what it should have saved or removed waits for another."""
         assert ticket.synced
         if ticket.is_checkpoint:
-            ticket.is_checkpoint = self.is_checkpointing = False
+            ticket.is_checkpoint = False
+            self.checkpoints_begun -= 1
             self.epochs_changed = True
         self.finish_sync(ticket)
+
+    @property
+    def is_checkpointing(self) -> bool:
+        return self.checkpoints_begun > 0
 
     @property
     def checkpoint_due(self) -> bool:
@@ -510,6 +528,7 @@ class Log:
         self.unsynced = [s for s in self.unsynced if s in self.segments and s.synced_size < s.size]
         self._loaded = [segment for segment in self._loaded if segment in self.segments[:-1]]
         self._tail = (-1, self.active, 0)
+        self._tails.clear()
         self.ends.clear()
         rolling.schedule(self.active, self._settings)
         self.begin_at(min(self.high_watermark, end_offset))
@@ -519,6 +538,7 @@ class Log:
         for known in (self.unsynced, self._loaded):
             if segment in known:
                 known.remove(segment)
+        self._tails.clear()
         if self._tail[1] is segment:
             self._tail = (-1, self.active, 0)
         if self._watermark_segment is segment:

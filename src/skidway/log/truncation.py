@@ -38,7 +38,7 @@ def begin_anew(disk: Disk, directory: str, truncated: Truncated) -> Truncated:
             disk.remove(f"{directory}/{name}")
     disk.open(f"{directory}/{segment_name(truncated.restart_at, '.log')}", create=True)
     disk.sync_directory(directory)
-    done = Truncated(truncated.count, truncated.offset)
+    done = Truncated(truncated.count, truncated.cuts, truncated.start_offset)
     mark(disk, directory, done)
     return done
 
@@ -77,7 +77,7 @@ def truncate(log: Log, offset: int, now_ms: int) -> None:
         restart(log, log.start_offset, now_ms)
         return
     _stop_compaction(log, segment.base_offset)
-    _decide(log, Truncated(log.truncated.count + 1, min(log.truncated.offset, end_offset)))
+    _decide(log, log.truncated.cut(end_offset, log.start_offset))
     try:
         _cut(log, segment, position, end_offset, now_ms)
     except (OSError, StorageError) as error:
@@ -90,7 +90,7 @@ def restart(log: Log, offset: int, now_ms: int) -> None:
     if any(item.begun is not None and item.segment.base_offset == offset for item in log.doomed):
         raise StorageError(f"{log.directory}: an old segment at offset {offset} is being removed; try again later")
     _stop_compaction(log, -1)
-    truncated = Truncated(log.truncated.count + 1, 0, offset)
+    truncated = log.truncated.cut(0, offset, restart_at=offset)
     _decide(log, truncated)
     try:
         log.truncated = begin_anew(log.disk, log.directory, truncated)
@@ -185,8 +185,13 @@ def _producers_at(log: Log, end_offset: int, now_ms: int) -> tuple[Producers, in
     if not log.producers.entries:
         producers.entries = {}
         return producers, recovery_point
-    for number, segment in enumerate(log.segments):
-        if number + 1 < len(log.segments) and log.segments[number + 1].base_offset <= offset:
+    # Segments that were given up stay on disk until a snapshot covers them.
+    given_up = [
+        item.segment for item in log.doomed if item.end_offset > offset and log.disk.exists(item.segment.path(".log"))
+    ]
+    segments = given_up + log.segments
+    for number, segment in enumerate(segments):
+        if number + 1 < len(segments) and segments[number + 1].base_offset <= offset:
             continue
         first = segment.find(offset)
         for _, fields in segment.headers(first[0] if first else segment.size, segment.size):

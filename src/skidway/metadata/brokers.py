@@ -9,6 +9,7 @@ When a broker was heard of is known to the controller of the moment only: notes,
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from skidway.errors import BrokerIdNotRegistered, DuplicateBrokerRegistration, InvalidRegistration
 from skidway.limits import INT64_MAX
@@ -36,6 +37,8 @@ from skidway.wire.schema.metadata_records import (
 
 CHANGES_MAX = 10_000
 """Partitions one decision fences a broker in; what is left is due at once."""
+GRACE = 4
+"""The part of a session timeout by which a controller may look late before it distrusts itself."""
 
 
 # --- who was heard of ---
@@ -47,6 +50,8 @@ class Contact:
     metadata_offset: int = -1
     stop_offset: int | None = None
     """When all others know the metadata up to here, it may stop."""
+    spared: bool = False
+    """Silent, but given a little more time already."""
 
 
 @dataclass(slots=True)
@@ -56,6 +61,12 @@ class Heard:
     metadata_offset: int = -1
     anew: bool = False
     """A new run: what was known of the last one is forgotten."""
+
+
+@dataclass(slots=True)
+class Spared:
+    broker_id: int
+    until_ms: int
 
 
 @dataclass(slots=True)
@@ -69,7 +80,7 @@ class Forgotten:
     broker_id: int
 
 
-Note = Heard | Stopping | Forgotten
+Note = Heard | Spared | Stopping | Forgotten
 
 
 @dataclass(slots=True)
@@ -83,7 +94,10 @@ class Liveness:
                 contact = self.contacts.get(broker_id)
                 if contact is None or anew:
                     contact = self.contacts[broker_id] = Contact(now_ms)
-                contact.heard_ms, contact.metadata_offset = now_ms, metadata_offset
+                contact.heard_ms, contact.metadata_offset, contact.spared = now_ms, metadata_offset, False
+            case Spared(broker_id, until_ms):
+                contact = self.contacts[broker_id]
+                contact.heard_ms, contact.spared = until_ms - self.session_timeout_ms, True
             case Stopping(broker_id, stop_offset):
                 self.contacts[broker_id].stop_offset = stop_offset
             case Forgotten(broker_id):
@@ -260,8 +274,18 @@ def _shut_down(
 # --- fencing ---
 
 
-def fence_silent(view: ClusterView, liveness: Liveness, now_ms: int) -> list[Message]:
-    return _fence(view, liveness.silent(view.image, now_ms))
+def decide_fence_silent(view: ClusterView, liveness: Liveness, now_ms: int) -> Decision[Message, None]:
+    """A controller that looks late was held up itself, and heartbeats may lie unread: it gives them a little time."""
+    grace_ms = liveness.session_timeout_ms // GRACE
+    silent: list[int] = []
+    spared: list[Spared] = []
+    for broker_id in liveness.silent(view.image, now_ms):
+        contact = liveness.contacts[broker_id]
+        if not contact.spared and now_ms > contact.heard_ms + liveness.session_timeout_ms + grace_ms:
+            spared.append(Spared(broker_id, now_ms + grace_ms))
+        else:
+            silent.append(broker_id)
+    return Decision(_fence(view, silent), None, list[Any](spared))
 
 
 def has_unfinished(image: Image, index: PartitionIndex) -> bool:

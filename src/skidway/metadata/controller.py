@@ -122,7 +122,7 @@ class Controller:
             case AlterPartition():
                 return leadership.decide_alter(self._view(), operation)
             case FenceSilentBrokers():
-                return Decision(brokers.fence_silent(self._view(), self._liveness, now_ms), None)
+                return brokers.decide_fence_silent(self._view(), self._liveness, now_ms)
             case BalanceLeaders():
                 return self._balance(now_ms)
             case CreateTopics():

@@ -118,17 +118,17 @@ def _change(
     change.removing = removing
     change.adding = [each for each in wanted if each not in originals]
     change.isr = [each for each in partition.isr if each in change.replicas]
-    _refuse_loss(draft, topic, partition, change.replicas)
+    _refuse_loss(partition, change.replicas)
     return change.record()
 
 
-def _refuse_loss(draft: Draft, topic: Topic, partition: Partition, replicas: Sequence[int]) -> None:
+def _refuse_loss(partition: Partition, replicas: Sequence[int]) -> None:
     """Replicas that were about to come and shall no longer may be the only ones that have everything by now."""
     complete = partition.isr or partition.eligible_leader_replicas or partition.last_known_elr
-    _, unclean = draft.view.rules_of(topic.name)
-    if not unclean and complete and not set(complete) & set(replicas):
+    if complete and not set(complete) & set(replicas):
         raise InvalidReplicaAssignment(
-            f"Of the replicas that have all records, {complete}, none would stay: it would take an unclean election."
+            f"Of the replicas that have all records, {complete}, none would stay: let others catch up first, or have a "
+            "leader elected uncleanly."
         )
 
 

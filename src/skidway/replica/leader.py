@@ -167,6 +167,11 @@ class Leader:
     def follower(self, replica_id: int) -> Follower | None:
         return self._followers.get(replica_id)
 
+    def low_watermark(self, start_offset: int) -> int:
+        """The lowest offset that this node or a follower that is alive still has; -1 when one has not said."""
+        alive = [follower.start_offset for follower in self._followers.values() if follower.id in self._eligible]
+        return min([start_offset, *alive])
+
     @property
     def maximal(self) -> list[int]:
         """The in-sync set, and whoever may have been added to it."""

@@ -107,6 +107,14 @@ class OffsetParking(Generic[Key]):
         self._close(parked)
         self._bury(left)
 
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    @property
+    def keys(self) -> list[Key]:
+        """Partitions that are waited for."""
+        return list(self._queues)
+
     def __len__(self) -> int:
         """Waits of all partitions, for metrics."""
         return sum(len(queue.waiters) - queue.dead for queue in self._queues.values())

@@ -38,7 +38,6 @@ CONFLUENT: dict[str, Callable[[cka.AdminClient], Any]] = {
     "delete_acls": lambda admin: admin.delete_acls([ANY_BINDING]),
     "describe_user_scram_credentials": lambda admin: admin.describe_user_scram_credentials(["u"]),
     "alter_user_scram_credentials": lambda admin: admin.alter_user_scram_credentials([NO_CREDENTIAL]),
-    "elect_leaders": lambda admin: admin.elect_leaders(ck.ElectionType.PREFERRED, None),
 }
 
 
@@ -72,10 +71,7 @@ PYTHON: dict[str, Callable[[kafka.KafkaAdminClient], Any]] = {
     "list_transactions": lambda admin: admin.list_transactions(),
     "find_hanging_transactions": lambda admin: admin.find_hanging_transactions(),
     "abort_transaction": lambda admin: admin.abort_transaction(ka.AbortTransactionSpec(PLACE, 1, 0)),
-    "alter_partition_reassignments": lambda admin: admin.alter_partition_reassignments({PLACE: [1]}),
-    "list_partition_reassignments": lambda admin: admin.list_partition_reassignments(),
     "alter_replica_log_dirs": lambda admin: admin.alter_replica_log_dirs({("t", 0, 1): "/nowhere"}),
-    "elect_leaders": lambda admin: admin.elect_leaders(0),
     "describe_metadata_quorum": lambda admin: admin.describe_metadata_quorum(),
     "update_features": lambda admin: admin.update_features({"metadata.version": 25}),
 }

@@ -355,6 +355,28 @@ def test_a_full_disk_refuses_changes_and_takes_them_again_when_there_is_room() -
     assert set(again.node.image.topics) == {"t", "accepted"}
 
 
+def test_a_batch_behind_one_that_found_no_room_is_refused_like_it() -> None:
+    """Out of order is what a producer takes for a loss; here it only has to send both again."""
+    world = World()
+    peer = world.peer()
+    peer.create("t", flush="os")
+    large, small = (
+        batch(value, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        for sequence, value in enumerate((bytes(1000), b"small"))
+    )
+    world.disk.capacity = world.disk.used() + 500
+    for one in (large, small):
+        peer.produce("t", one)
+        assert code(peer.reply()) == STORAGE_ERROR
+    world.disk.capacity = None
+    for one in (large, small):
+        peer.produce("t", one)
+        assert code(peer.reply()) == 0
+    peer.produce("t", batch(b"skips", producer_id=7, producer_epoch=0, base_sequence=5))
+    assert code(peer.reply()) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert read(world, "t") == [bytes(1000), b"small"]
+
+
 def test_a_partition_whose_files_could_not_be_made_comes_when_there_is_room() -> None:
     """The metadata fits on the disk, the partition's files do not: it is offline, and then it is not."""
     world = World()

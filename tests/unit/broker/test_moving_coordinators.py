@@ -3,7 +3,7 @@
 from typing import Any
 
 from broker_world import part
-from cluster_world import Cluster, create, made
+from nodes_together import Cluster, create, made
 
 from skidway.groups.partition import partition_of
 

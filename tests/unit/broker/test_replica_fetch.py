@@ -1,7 +1,10 @@
 """Followers fetch: what counts, what they are told, and what becomes of the in-sync set."""
 
+from typing import Any
+from unittest.mock import patch
+
 import pytest
-from broker_world import World, batch, code
+from broker_world import Peer, World, batch, code, part
 from follower_by_hand import Follower, replicated_topic
 
 from skidway.errors import ErrorCode
@@ -264,3 +267,86 @@ def test_a_topic_that_is_deleted_ends_the_wait(world: World) -> None:
     (topic,) = response.responses
     assert bytes(topic.topic_id) == topic_id
     assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_fetch_looks_only_at_partitions_in_which_something_happened(world: World) -> None:
+    """A thousand partitions in a session, and three of them busy."""
+    second, _ = followers(world)
+    replicated_topic(world, "wide", [[1, 2]] * 1000, flush="os")
+    second.ask({("wide", index): 0 for index in range(1000)})
+    second.ask({})
+    looks: list[int] = []
+    polls = world.node.replica_polls
+    look_at = polls._look_at
+    with patch.object(polls, "_look_at", lambda target, *rest, **named: look(target, *rest, **named)):
+
+        def look(target: Any, *rest: Any, **named: Any) -> Any:
+            looks.append(target.index)
+            return look_at(target, *rest, **named)
+
+        assert second.ask({}) == {}
+        assert looks == []
+        for index in (7, 70, 700):
+            world.peer().produce("wide", batch(b"x"), acks=1, index=index)
+        world.end_turn()
+        assert len(second.ask({})) == 3
+        assert looks == [7, 70, 700]
+        second.ask({("wide", index): 1 for index in (7, 70, 700)})
+        assert second.ask({}) == {}
+        assert len(looks) <= 12
+
+
+def delete_records(world: World, offset: int, timeout_ms: int = 1_000) -> Peer:
+    peer = world.peer()
+    asked = part("DeleteRecords", "DeleteRecordsPartition", 0, offset)
+    topics = [part("DeleteRecords", "DeleteRecordsTopic", "orders", [asked])]
+    peer.send("DeleteRecords", topics=topics, timeout_ms=timeout_ms)
+    world.settle()
+    return peer
+
+
+def deleted(peer: Peer) -> tuple[int, int]:
+    (result,) = peer.reply().topics[0].partitions
+    return result.error_code, result.low_watermark
+
+
+def test_deleted_records_are_gone_when_every_follower_has_said_so(world: World) -> None:
+    second, third = followers(world)
+    write(world, b"a")
+    for follower in (second, third):
+        follower.ask({ORDERS: 0})
+        follower.ask({ORDERS: 1})
+    second.fetch({}, max_wait_ms=500)
+    peer = delete_records(world, 1)
+    assert peer.replies() == []
+    assert second.reply()[ORDERS].log_start_offset == 1, "who waits is told at once"
+    second.ask({ORDERS: 1}, start_offset=1)
+    assert peer.replies() == []
+    third.ask({ORDERS: 1}, start_offset=1)
+    assert deleted(peer) == (0, 1)
+
+
+def test_a_follower_that_is_fenced_does_not_hold_up_a_deletion(world: World) -> None:
+    second, third = followers(world)
+    write(world, b"a")
+    for follower in (second, third):
+        follower.ask({ORDERS: 0})
+        follower.ask({ORDERS: 1})
+    peer = delete_records(world, -1)
+    second.ask({ORDERS: 1}, start_offset=1)
+    third.heartbeat(want_fence=True)
+    assert deleted(peer) == (0, 1)
+    late = delete_records(world, 0)
+    assert deleted(late) == (0, 1)
+
+
+def test_a_deletion_that_takes_too_long_is_told_so(world: World) -> None:
+    second, third = followers(world)
+    write(world, b"a")
+    for follower in (second, third):
+        follower.ask({ORDERS: 0})
+        follower.ask({ORDERS: 1})
+    peer = delete_records(world, 1)
+    world.pass_time(1_000)
+    assert deleted(peer) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    assert world.partition("orders").log.start_offset == 1

@@ -2,7 +2,7 @@
 
 import pytest
 from broker_world import batch, code, part
-from cluster_world import create, made, produce, read
+from nodes_together import Cluster, create, made, produce, read
 
 NOT_ENOUGH_REPLICAS, NOT_LEADER = 19, 6
 FLUSHES = pytest.mark.parametrize("flush", ["os", "sync"])
@@ -88,6 +88,27 @@ def test_followers_send_clients_to_the_leader() -> None:
     assert leader not in [broker.node_id for broker in told.brokers]
 
 
+def test_what_tools_are_told_of_a_node_that_is_gone() -> None:
+    cluster = made()
+    create(cluster, "t", min_insync_replicas="3")
+    gone = 3 if cluster.leader("t") != 3 else 2
+    cluster.kill(gone)
+    cluster.until(lambda: gone not in cluster.nodes[1].hosting.online)
+    client = cluster.client(1)
+    named = [part("DescribeTopicPartitions", "TopicRequest", "t")]
+    told = client.call("DescribeTopicPartitions", topics=named, response_partition_limit=10)
+    (partition,) = told.topics[0].partitions
+    assert partition.offline_replicas == [gone]
+    assert gone not in partition.isr_nodes
+    assert partition.eligible_leader_replicas == [gone], "it has everything: nothing was acknowledged without it"
+    for asked, expected in ((True, {1: False, 2: False, 3: False} | {gone: True}), (False, None)):
+        brokers = client.call("DescribeCluster", version=2, include_fenced_brokers=asked).brokers
+        if expected is None:
+            assert gone not in [broker.broker_id for broker in brokers]
+        else:
+            assert {broker.broker_id: broker.is_fenced for broker in brokers} == expected
+
+
 def test_a_topic_deleted_while_its_copies_are_fetched() -> None:
     cluster = made()
     create(cluster, "t")
@@ -116,3 +137,100 @@ def test_many_partitions_share_a_fetcher() -> None:
     cluster.until(lambda: all(cluster.agree("t", index) for index in range(30)))
     for node in cluster.nodes.values():
         assert len(node.followers) == sum(not copy.leads for copy in node.partitions)
+
+
+def reassign(cluster: Cluster, topic: str, replicas: list[int]) -> None:
+    wanted = part("AlterPartitionReassignments", "ReassignablePartition", partition_index=0, replicas=replicas)
+    entry = part("AlterPartitionReassignments", "ReassignableTopic", name=topic, partitions=[wanted])
+    client = cluster.client(cluster.until(cluster.controller))
+    client.send("AlterPartitionReassignments", timeout_ms=5000, topics=[entry])
+    ((_, reply),) = cluster.until(client.replies)
+    assert (reply.error_code, reply.responses[0].partitions[0].error_code) == (0, 0), reply
+
+    def done() -> bool:
+        described = [node.image.topics[topic].partitions[0] for node in cluster.nodes.values()]
+        return all(one.replicas == replicas and not one.adding_replicas for one in described)
+
+    cluster.until(done)
+
+
+def test_a_partition_moves_away_and_back() -> None:
+    cluster = made()
+    create(cluster, "t", replicas=2, flush="os")
+    first = cluster.nodes[1].image.topics["t"].partitions[0].replicas
+    (spare,) = {1, 2, 3} - set(first)
+    assert produce(cluster, "t", b"a") == 0
+    moved_from = first[0]
+    reassign(cluster, "t", [first[1], spare])
+    cluster.pass_time(100)
+    assert produce(cluster, "t", b"b") == 0
+    assert not cluster.disks[moved_from].exists("t-0")
+    assert produce(cluster, "t", b"c", by=moved_from) == NOT_LEADER, "it knows the topic, and has nothing of it"
+    reassign(cluster, "t", [moved_from, spare])
+    assert produce(cluster, "t", b"d") == 0
+    assert cluster.copy(moved_from, "t").log.end_offset == 3
+    assert len(cluster.nodes[first[1]].followers) == 0
+    assert not any(cluster.told.values())
+
+
+def test_a_node_that_slept_through_a_move_removes_what_it_had() -> None:
+    cluster = made()
+    create(cluster, "t", replicas=2, flush="os")
+    first = cluster.nodes[1].image.topics["t"].partitions[0].replicas
+    (spare,) = {1, 2, 3} - set(first)
+    assert produce(cluster, "t", b"a") == 0
+    cluster.kill(first[1])
+    cluster.until(lambda: cluster.leader("t") == first[0])
+    reassign(cluster, "t", [first[0], spare])
+    cluster.restart(first[1])
+    cluster.until(cluster.ready)
+    assert not cluster.disks[first[1]].exists("t-0")
+    assert produce(cluster, "t", b"b") == 0
+
+
+def test_a_damaged_copy_is_fetched_anew_once_nobody_counts_on_it() -> None:
+    cluster = made(replica_lag_ms=2000)
+    leader = create(cluster, "t", flush="sync")
+    for value in (b"a", b"b", b"c"):
+        assert produce(cluster, "t", value) == 0
+    cluster.until(lambda: cluster.agree("t"))
+    damaged = next(number for number in cluster.nodes if number != leader)
+    cluster.stop(damaged)
+    cluster.disks[damaged].open("t-0/00000000000000000000.log").truncate(100)
+    cluster.disks[damaged].remove(".kafka_cleanshutdown")
+    cluster.restart(damaged)
+    cluster.until(cluster.ready)
+    assert any("quarantined" in line for line in cluster.told[damaged])
+    assert produce(cluster, "t", b"d") == 0
+    cluster.until(lambda: cluster.agree("t"))
+    assert not cluster.copy(damaged, "t").log.quarantined
+
+
+def test_a_follower_that_has_not_synced_holds_the_answer_back() -> None:
+    cluster = made()
+    leader = create(cluster, "t", flush="sync", min_insync_replicas="3")
+    assert produce(cluster, "t", b"a") == 0
+    slow = next(number for number in cluster.nodes if number != leader)
+    cluster.slow_syncs.add(slow)
+    client = cluster.client(leader)
+    client.produce("t", batch(b"b"))
+    cluster.pass_time(600)
+    assert cluster.copy(slow, "t").log.end_offset == 2, "it has it"
+    assert not client.replies(), "but not for sure"
+    cluster.finish_syncs(slow)
+    ((_, reply),) = cluster.until(client.replies)
+    assert code(reply) == 0
+
+
+def test_followers_forget_what_the_leader_deleted() -> None:
+    cluster = made()
+    leader = create(cluster, "t", flush="os")
+    for value in (b"a", b"b", b"c"):
+        assert produce(cluster, "t", value) == 0
+    entry = part("DeleteRecords", "DeleteRecordsPartition", 0, 2)
+    topics = [part("DeleteRecords", "DeleteRecordsTopic", "t", [entry])]
+    other = next(number for number in cluster.nodes if number != leader)
+    for number, expected in ((other, NOT_LEADER), (leader, 0)):
+        reply = cluster.client(number).call("DeleteRecords", topics=topics, timeout_ms=1000)
+        assert reply.topics[0].partitions[0].error_code == expected
+    cluster.until(lambda: {copy.log.start_offset for copy in cluster.copies("t").values()} == {2})

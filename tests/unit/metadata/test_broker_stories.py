@@ -1,7 +1,7 @@
 """Brokers register, are watched, fall silent, come back and shut down."""
 
 import pytest
-from cluster_world import Cluster, shape
+from controller_world import Cluster, shape
 
 from skidway.errors import (
     BrokerIdNotRegistered,
@@ -89,6 +89,18 @@ def test_a_silent_broker_is_fenced_when_its_session_ends_not_before(cluster: Clu
     cluster.do_what_is_due()
     assert [broker.id for broker in cluster.controller.image.brokers.values() if broker.fenced] == [2]
     assert cluster.controller.deadline_ms == 1_600
+
+
+def test_a_controller_that_was_held_up_reads_its_heartbeats_before_it_fences(cluster: Cluster) -> None:
+    cluster.now_ms = 5_000
+    cluster.do_what_is_due()
+    assert all(broker.active for broker in cluster.controller.image.brokers.values())
+    assert cluster.controller.deadline_ms == 5_250
+    cluster.heartbeat(1)
+    cluster.heartbeat(2)
+    cluster.now_ms = 8_000
+    cluster.do_what_is_due()
+    assert [broker.id for broker in cluster.controller.image.brokers.values() if broker.fenced] == [3]
 
 
 def test_a_new_controller_gives_everybody_a_full_session(cluster: Cluster) -> None:

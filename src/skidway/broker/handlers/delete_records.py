@@ -1,16 +1,17 @@
 """DeleteRecords (key 21), v0–v2.
 
-Moves the start of a partition up to an offset (-1: the high watermark); whole segments below it are removed.
+Moves the start of a partition up to an offset (-1: the high watermark); whole segments below it are removed. Answered
+when every replica that is alive has done the same, REQUEST_TIMED_OUT when that takes too long; it is done all the same.
 POLICY_VIOLATION where `cleanup.policy` is `compact` alone: nobody may cut off the newest record of a key.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skidway.errors import OffsetOutOfRange, PolicyViolation, ProtocolError
 from skidway.wire.schema.delete_records import (
-    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -20,36 +21,62 @@ from skidway.wire.schema.delete_records import (
 if TYPE_CHECKING:
     from skidway.broker.call import Call
     from skidway.broker.node import Node
+    from skidway.broker.partition import Partition
 
 HIGH_WATERMARK = -1
 ANY_EPOCH = -1
+TIMEOUT_MS_MIN = 1
 
 
-def handle(node: Node, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    response = DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(topic.name, [_delete(node, topic.name, asked) for asked in topic.partitions])
-            for topic in request.topics
-        ]
-    )
+def handle(node: Node, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
+    waiting: dict[Partition, int] = {}
+    results: list[tuple[Partition, DeleteRecordsPartitionResult]] = []
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            try:
+                partition = node.partitions.find(topic.name, asked.partition_index)
+                offset = _delete(node, partition, asked.offset)
+            except ProtocolError as error:
+                answers.append(DeleteRecordsPartitionResult(asked.partition_index, -1, error.code))
+                continue
+            result = DeleteRecordsPartitionResult(asked.partition_index, partition.low_watermark)
+            answers.append(result)
+            if result.low_watermark < offset:
+                waiting[partition] = max(offset, waiting.get(partition, 0))
+                results.append((partition, result))
+        topics.append(DeleteRecordsTopicResult(topic.name, answers))
     node.upkeep.save_offsets(node.clock.wall_ms())
     node.on_work()
-    return response
+    response = DeleteRecordsResponse(topics=topics)
+    if not waiting:
+        return response
+
+    def answer(failed: Mapping[Partition, ProtocolError]) -> None:
+        for partition, result in results:
+            error = failed.get(partition)
+            result.error_code = 0 if error is None else error.code
+            result.low_watermark = partition.low_watermark if error is None else -1
+        call.reply(response)
+
+    parked = node.deletions.park(waiting, call.now_ms + max(request.timeout_ms, TIMEOUT_MS_MIN), answer)
+    call.on_gone = lambda: node.deletions.cancel(parked)
+    for partition in waiting:
+        node.replica_polls.disturb(partition)
+    return None
 
 
-def _delete(node: Node, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-    try:
-        partition = node.partitions.find(topic, asked.partition_index)
-        partition.leader.check_epoch(ANY_EPOCH)
-        log = partition.log
-        if not log.settings.cleanup_delete:
-            raise PolicyViolation()
-        offset = log.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
-        if not 0 <= offset <= log.high_watermark:
-            raise OffsetOutOfRange()
-        log.delete_records_before(offset)
-        if log.dirty:
-            node.turn.wants_sync(partition)
-    except ProtocolError as error:
-        return DeleteRecordsPartitionResult(asked.partition_index, -1, error.code)
-    return DeleteRecordsPartitionResult(asked.partition_index, log.start_offset, 0)
+def _delete(node: Node, partition: Partition, asked_offset: int) -> int:
+    """Returns the offset below which all replicas shall have nothing."""
+    partition.leader.check_epoch(ANY_EPOCH)
+    log = partition.log
+    if not log.settings.cleanup_delete:
+        raise PolicyViolation()
+    offset = log.high_watermark if asked_offset == HIGH_WATERMARK else asked_offset
+    if not 0 <= offset <= log.high_watermark:
+        raise OffsetOutOfRange()
+    log.delete_records_before(offset)
+    if log.dirty:
+        node.turn.wants_sync(partition)
+    return offset

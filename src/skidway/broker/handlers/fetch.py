@@ -3,7 +3,9 @@
 Whole batches below the high watermark, in the order of the request (of the session), as slices of the log files.
 The first partition that has anything sends at least one batch, however large. A fetch that finds less than
 `min_bytes` waits for its partitions to move, up to `max_wait_ms`.
-Not served: replica fetches (there are no followers yet).
+A follower answers readers (v11+) too, with what it knows to be committed; a leader sends those who name a rack to an
+in-sync replica there (KIP-392). Who asks the wrong node is told where the leader is (v16+, KIP-951).
+Fetches of followers are in `broker.replica_polls`, those of the metadata log in `broker.quorum_host`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from skidway.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarget, Session
+from skidway.broker.leader_hints import ELSEWHERE, NOBODY, address_of, leader_of, nearer_replica
 from skidway.broker.partition import Partition
 from skidway.errors import ErrorCode, NotLeaderOrFollower, ProtocolError
 from skidway.ports import FileSlice
@@ -23,6 +26,8 @@ from skidway.wire.schema.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
@@ -31,7 +36,9 @@ if TYPE_CHECKING:
     from skidway.broker.node import Node
 
 TOPIC_IDS_SINCE = 13
+RACK_SINCE = 11
 REPLICA_STATE_SINCE = 15
+HINTS_SINCE = 16
 READ_COMMITTED = 1
 NO_RECORDS = b""
 
@@ -76,6 +83,7 @@ class Poll:
     """One fetch request: reads, and reads again when something has moved."""
 
     __slots__ = (
+        "anywhere",
         "bytes_found",
         "call",
         "find",
@@ -83,6 +91,7 @@ class Poll:
         "incremental",
         "max_bytes",
         "node",
+        "refused",
         "request",
         "session",
         "targets",
@@ -107,10 +116,11 @@ class Poll:
         self.incremental = incremental
         self.max_bytes = min(request.max_bytes, node.limits.fetch_bytes_max)
         by_id = call.version >= TOPIC_IDS_SINCE
+        self.anywhere = call.version >= RACK_SINCE
         self.find: Callable[..., Partition] = node.partitions.find_by_id if by_id else node.partitions.find
         self.found: list[tuple[FetchTarget, PartitionData]] = []
         self.bytes_found = 0
-        self.urgent = False
+        self.urgent = self.refused = False
 
     def answer(self) -> FetchResponse | None:
         """The response, or None after arranging to be woken."""
@@ -145,30 +155,36 @@ class Poll:
 
     def _read(self) -> None:
         self.found = []
-        self.urgent = False
+        self.urgent = self.refused = False
         self.bytes_found = 0
         for target in self.targets:
             try:
                 data = self._read_one(target)
             except ProtocolError as error:
                 data = PartitionData(target.partition, error.code, -1, aborted_transactions=self._no_aborted())
-                self.urgent = True
+                self.urgent = self.refused = True
             self.found.append((target, data))
 
     def _read_one(self, target: FetchTarget) -> PartitionData:
         if self._replica_id() >= 0:
             raise NotLeaderOrFollower()
         partition = self.find(target.topic, target.partition)
-        partition.leader.check_epoch(target.leader_epoch)
+        if self.anywhere:
+            partition.leader.check_reader(target.leader_epoch)
+        else:
+            partition.leader.check_epoch(target.leader_epoch)
         log = partition.log
         high_watermark = log.high_watermark
         data = PartitionData(target.partition, 0, high_watermark, high_watermark, log.start_offset)
         data.aborted_transactions = self._no_aborted()
         data.records = NO_RECORDS
+        rack = self.request.rack_id
+        if rack and self._is_nearer_elsewhere(partition, rack, target.offset, data):
+            return data
         if target.last_fetched_epoch >= 0:
-            epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
-            if epoch < target.last_fetched_epoch or end_offset < target.offset:
-                data.diverging_epoch = EpochEndOffset(epoch, end_offset)
+            diverging = partition.divergence(target.last_fetched_epoch, target.offset)
+            if diverging is not None:
+                data.diverging_epoch = EpochEndOffset(*diverging)
                 self.urgent = True
                 return data
         room = min(target.max_bytes, self.max_bytes - self.bytes_found)
@@ -177,6 +193,15 @@ class Poll:
             data.records = records
             self.bytes_found += len(records)
         return data
+
+    def _is_nearer_elsewhere(self, partition: Partition, rack: str, offset: int, data: PartitionData) -> bool:
+        node = self.node
+        replica = nearer_replica(node.image, partition, node.settings.node_id, rack, offset)
+        if replica == NOBODY:
+            return False
+        data.preferred_read_replica = replica
+        self.urgent = True
+        return True
 
     def _no_aborted(self) -> list[AbortedTransaction] | None:
         return [] if self.request.isolation_level == READ_COMMITTED else None
@@ -202,9 +227,23 @@ class Poll:
                     entry.topic = target.topic  # type: ignore[assignment]
                 topics.append(entry)
             topics[-1].partitions.append(data)
-        return FetchResponse(
+        response = FetchResponse(
             error_code=ErrorCode.NONE, session_id=session.id if session is not None else 0, responses=topics
         )
+        if self.call.version >= HINTS_SINCE and self.refused:
+            self._tell_leaders(response)
+        return response
+
+    def _tell_leaders(self, response: FetchResponse) -> None:
+        image = self.node.image
+        leaders: dict[int, None] = {}
+        for topic in response.responses:
+            for data in topic.partitions:
+                if data.error_code in ELSEWHERE:
+                    leader, epoch = leader_of(image, topic.topic_id, data.partition_index)
+                    data.current_leader = LeaderIdAndEpoch(leader, epoch)
+                    leaders[leader] = None
+        response.node_endpoints = [NodeEndpoint(*found) for leader in leaders if (found := address_of(image, leader))]
 
     def _is_news(self, target: FetchTarget, data: PartitionData) -> bool:
         """Whether an incremental reply must mention the partition; remembers what is told."""
@@ -214,6 +253,7 @@ class Poll:
             or data.high_watermark != target.told_high_watermark
             or data.log_start_offset != target.told_start_offset
             or data.diverging_epoch.epoch >= 0
+            or data.preferred_read_replica != NOBODY
         )
         if news:
             # An error makes the client look again, so the next answer is news whatever it says.

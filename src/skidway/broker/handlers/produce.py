@@ -3,6 +3,7 @@
 Appends one batch per partition as it is. acks=1 is answered after the append, acks=all after the high watermark has
 passed it (with flush=sync: after the sync), acks=0 never: an error then closes the connection, as there is no other
 way to tell. A duplicate of one of a producer's last five batches is answered with the offset of the first.
+Who asks the wrong node is told where the leader is (v10+, KIP-951).
 Not served: transactional batches.
 """
 
@@ -12,11 +13,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skidway.broker.connection import Hangup
+from skidway.broker.leader_hints import address_of, leader_of
 from skidway.broker.partition import Appended, Partition
 from skidway.errors import ErrorCode, ProtocolError, StorageError
 from skidway.replica.leader import ACKS_ALL
 from skidway.wire.schema.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from skidway.broker.call import Call
     from skidway.broker.node import Node
 
+HINTS_SINCE = 10
 TOPIC_IDS_SINCE = 13
 TIMEOUT_MS_MIN = 1
 NO_ACKS = 0
@@ -41,6 +46,7 @@ def handle(node: Node, call: Call, request: ProduceRequest) -> ProduceResponse |
     find = node.partitions.find_by_id if call.version >= TOPIC_IDS_SINCE else node.partitions.find
     waiting: list[tuple[Partition, Appended, PartitionProduceResponse]] = []
     topics = []
+    refused = False
     for topic in request.topic_data:
         name = topic.topic_id if call.version >= TOPIC_IDS_SINCE else topic.name
         answers = []
@@ -54,6 +60,7 @@ def handle(node: Node, call: Call, request: ProduceRequest) -> ProduceResponse |
                 if isinstance(error, StorageError):
                     node.on_refused(partition, error, call.now_ms)
                 answers.append(_refusal(data.index, error))
+                refused = True
                 continue
             log = partition.log
             answer = PartitionProduceResponse(
@@ -67,6 +74,8 @@ def handle(node: Node, call: Call, request: ProduceRequest) -> ProduceResponse |
         call.silent = True
         return None
     response = ProduceResponse(topics)
+    if refused:
+        _tell_leaders(node, call, response)
     if not waiting:
         return response
     _reply_when_committed(node, call, response, waiting, call.now_ms + max(request.timeout_ms, TIMEOUT_MS_MIN))
@@ -92,6 +101,8 @@ def _reply_when_committed(
                 entry.error_code = error.code
                 entry.error_message = error.message
                 entry.base_offset = entry.log_append_time_ms = entry.log_start_offset = -1
+        if failed:
+            _tell_leaders(node, call, response)
         call.reply(response)
 
     ends = {partition: appended.end_offset for partition, appended, _ in waiting}
@@ -104,6 +115,20 @@ def _refusal(index: int, error: ProtocolError) -> PartitionProduceResponse:
         BatchIndexAndErrorMessage(batch_index, message) for batch_index, message in getattr(error, "record_errors", ())
     ]
     return PartitionProduceResponse(index, error.code, -1, record_errors=record_errors, error_message=error.message)
+
+
+def _tell_leaders(node: Node, call: Call, response: ProduceResponse) -> None:
+    if call.version < HINTS_SINCE:
+        return
+    leaders: dict[int, None] = {}
+    for topic in response.responses:
+        name = topic.topic_id if call.version >= TOPIC_IDS_SINCE else topic.name
+        for entry in topic.partition_responses:
+            if entry.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                leader, epoch = leader_of(node.image, name, entry.index)
+                entry.current_leader = LeaderIdAndEpoch(leader, epoch)
+                leaders[leader] = None
+    response.node_endpoints = [NodeEndpoint(*found) for leader in leaders if (found := address_of(node.image, leader))]
 
 
 def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:

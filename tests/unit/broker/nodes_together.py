@@ -102,6 +102,13 @@ class Cluster:
         if power_lost:
             self.disks[number].crash(self.random)  # type: ignore[arg-type]
 
+    def stop(self, number: int) -> None:
+        """In good order, but without asking the others first."""
+        self.nodes[number].begin_stop(self.clock.now_ms)
+        self.settle()
+        self.nodes[number].close(clean=True)
+        self.kill(number)
+
     def cut(self, number: int) -> None:
         """Nobody reaches this node any more, nor does it reach anybody."""
         self.cuts |= {frozenset({number, other}) for other in self.disks if other != number}
@@ -136,6 +143,17 @@ class Cluster:
             for wire in list(self.wires):
                 busy = (wire in self.wires and wire.carry()) or busy
 
+    def finish_syncs(self, number: int) -> None:
+        """What was held back of a node with slow syncs, which has quick ones from now on."""
+        self.slow_syncs.discard(number)
+        held, self.held = self.held, []
+        for holder, key, ticket in held:
+            if holder == number:
+                ticket.run()
+                self.nodes[number].on_synced(key, ticket, None, self.clock.now_ms)
+            else:
+                self.held.append((holder, key, ticket))
+
     def pass_time(self, milliseconds: int) -> None:
         until_ms = self.clock.now_ms + milliseconds
         self.settle()
@@ -165,13 +183,22 @@ class Cluster:
         nodes = self.nodes.values()
         return all(node.serving and not node.registration.fenced for node in nodes)
 
+    def controller(self) -> int | None:
+        """The active one, as all living nodes know it."""
+        told = {node.controller_id for node in self.nodes.values()}
+        (controller,) = told if len(told) == 1 else (-1,)
+        return controller if controller in self.nodes and self.nodes[controller].controls else None
+
     def leader(self, topic: str, index: int = 0) -> int | None:
-        """As all living nodes agree on it; None while they do not, or it is not alive."""
+        """As all living nodes agree on it; None while they do not, or it is not ready."""
         told = {node.image.topics[topic].partitions[index].leader for node in self.nodes.values()}
         (leader,) = told if len(told) == 1 else (-1,)
-        if leader not in self.nodes or not self.copy(leader, topic, index).leads:
+        if leader not in self.nodes or self.nodes[leader].hosting.is_offline(self._topic(leader, topic), index):
             return None
-        return leader
+        return leader if self.copy(leader, topic, index).leads else None
+
+    def _topic(self, number: int, topic: str) -> Any:
+        return self.nodes[number].image.topics[topic]
 
     def copy(self, number: int, topic: str, index: int = 0) -> Partition:
         return self.nodes[number].partitions.find(topic, index)

@@ -1,0 +1,253 @@
+"""How long writes stop when a node of three goes: `python -m bench.failover [--repetitions 20] [--kafka] [--only …]`.
+
+Three producers at a steady pace (see `bench.steady`) while nodes are killed and restarted one after the other; every
+event gives one gap per client: the longest time between two acknowledgements. Loads (figures in seconds):
+- `fo-leader`      kill -9 of the partition's leader, whatever else it was
+- `fo-both`        those of them where the leader was the active controller as well
+- `fo-controller`  kill -9 of the active controller that does not lead: the gap in metadata changes
+- `fo-writes`      the gap in writes at the same time
+- `fo-stop`        a clean stop of the leader
+- `fo-return`      the node comes back, replicas catch up and join the in-sync set again
+A name ending in `-rd` is the gap seen through librdkafka, else through the raw client. `errors` counts what an
+application would have been told, over the whole of a scenario.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.frames import BenchError
+from bench.load import nearest_rank
+from bench.nodes import KafkaNodes, Nodes, SkidwayNodes, await_true
+from bench.steady import Changes, Raw, Rdkafka, Steady
+from bench.subject import Unavailable
+from bench.suite import Outcome, Say
+from bench.workloads import Figures
+
+TOPIC = "bench-failover"
+REPETITIONS = 20
+QUIET_S = 0.7
+"""Of steady acknowledgements before and after each event."""
+TITLES = {
+    "fo-leader": "kill -9 of the leader",
+    "fo-both": "… when it was the active controller too",
+    "fo-controller": "kill -9 of the controller: metadata changes",
+    "fo-writes": "… and writes meanwhile",
+    "fo-stop": "clean stop of the leader (rolling restart)",
+    "fo-return": "a node comes back",
+}
+
+
+class Gaps:
+    """By load: one gap for each event."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, list[float]] = {}
+        self.errors: dict[str, int] = {}
+
+    def add(self, load: str, gap_s: float) -> None:
+        self.taken.setdefault(load, []).append(gap_s)
+
+    def figures(self) -> dict[str, Figures]:
+        found: dict[str, Figures] = {}
+        for load, gaps in self.taken.items():
+            ordered = sorted(gaps)
+            found[load] = {"p50": nearest_rank(ordered, 50), "p99": nearest_rank(ordered, 99), "max": ordered[-1]}
+            found[load] |= {"times": len(ordered), "errors": self.errors.get(load, 0)}
+        return found
+
+
+class Scenario:
+    """Events one after the other under the same steady clients."""
+
+    def __init__(self, nodes: Nodes, gaps: Gaps, say: Say) -> None:
+        self.nodes = nodes
+        self.gaps = gaps
+        self.say = say
+        self.raw = Raw(nodes, TOPIC)
+        self.rdkafka = Rdkafka(nodes, TOPIC)
+        self.changes = Changes(nodes, TOPIC)
+        self.clients: list[Steady] = [self.raw, self.rdkafka, self.changes]
+
+    def run(self, event: Callable[[], list[str]], repetitions: int) -> None:
+        loads: set[str] = set()
+        with ExitStack() as stack:
+            for client in self.clients:
+                stack.enter_context(client)
+            self.settle()
+            for number in range(repetitions):
+                measured = event()
+                loads |= set(measured)
+                self.say(f"{self.nodes.name}: {', '.join(measured)} {number + 1} of {repetitions}")
+        for load in loads:
+            told = self.rdkafka if load.endswith("-rd") else self.raw
+            self.gaps.errors[load] = self.gaps.errors.get(load, 0) + len(told.errors)
+            for error in sorted(set(told.errors))[:3]:
+                self.say(f"{self.nodes.name}: {load}: {told.name} was told: {error}")
+
+    def settle(self) -> None:
+        """Every client has been acknowledged for a while."""
+        self.nodes.await_in_sync(TOPIC)
+        for client in self.clients:
+            moment = time.monotonic()
+            await_true(
+                lambda client=client, moment=moment: client.acknowledged_since(moment) > client.rate * QUIET_S / 2,
+                f"{client.name} to go on",
+            )
+
+    def recovered(self, moment: float) -> float:
+        """When all clients have gone on after an event."""
+        for client in self.clients:
+            await_true(
+                lambda client=client: client.acknowledged_since(moment) > client.rate * QUIET_S / 2,
+                f"{client.name} to go on",
+            )
+        return time.monotonic()
+
+    def bring_back(self, number: int) -> list[str]:
+        moment = time.monotonic()
+        self.nodes.start(number)
+        self.settle()
+        return self.note("fo-return", moment, time.monotonic())
+
+    def note(self, load: str, since: float, until: float) -> list[str]:
+        self.gaps.add(load, self.raw.gap_s(since, until))
+        self.gaps.add(f"{load}-rd", self.rdkafka.gap_s(since, until))
+        return [load, f"{load}-rd"]
+
+    # The events.
+
+    def kill_leader(self) -> list[str]:
+        leader = self.nodes.leader(TOPIC)
+        both = self.nodes.controller() == leader
+        moment = time.monotonic()
+        self.nodes.kill(leader)
+        until = self.recovered(moment)
+        loads = self.note("fo-leader", moment, until)
+        if both:
+            loads += self.note("fo-both", moment, until)
+        return loads + self.bring_back(leader)
+
+    def kill_controller(self) -> list[str]:
+        controller = self.nodes.controller()
+        self.lead_elsewhere(controller)
+        moment = time.monotonic()
+        self.nodes.kill(controller)
+        until = self.recovered(moment)
+        self.gaps.add("fo-controller", self.changes.gap_s(moment, until))
+        return ["fo-controller", *self.note("fo-writes", moment, until), *self.bring_back(controller)]
+
+    def lead_elsewhere(self, controller: int) -> None:
+        """A clean stop of a node that leads moves the lead; it is the controller here, so another one is tried."""
+        while self.nodes.leader(TOPIC) == controller:
+            self.nodes.stop(controller)
+            self.nodes.start(controller)
+            self.settle()
+            if self.nodes.controller() != controller:
+                raise Moved
+
+    def stop_leader(self) -> list[str]:
+        leader = self.nodes.leader(TOPIC)
+        moment = time.monotonic()
+        self.nodes.stop(leader)
+        until = self.recovered(moment)
+        return [*self.note("fo-stop", moment, until), *self.bring_back(leader)]
+
+
+class Moved(Exception):
+    """The controller is another one now: begin again."""
+
+
+def again_if_moved(event: Callable[[], list[str]]) -> Callable[[], list[str]]:
+    def attempt() -> list[str]:
+        while True:
+            try:
+                return event()
+            except Moved:
+                continue
+
+    return attempt
+
+
+def measure(nodes: Nodes, repetitions: int, chosen: set[str], say: Say) -> dict[str, Figures]:
+    gaps = Gaps()
+    with nodes:
+        nodes.create_topic(TOPIC, 1)
+        for load in ("fo-leader", "fo-controller", "fo-stop"):
+            if chosen and load not in chosen:
+                continue
+            scenario = Scenario(nodes, gaps, say)
+            events = {
+                "fo-leader": scenario.kill_leader,
+                "fo-controller": again_if_moved(scenario.kill_controller),
+                "fo-stop": scenario.stop_leader,
+            }
+            scenario.run(events[load], repetitions)
+    return gaps.figures()
+
+
+def run(chosen: set[str], *, repetitions: int = REPETITIONS, kafka: bool = False, say: Say) -> Outcome:
+    began = time.monotonic()
+    outcome = Outcome()
+    subjects: list[tuple[type[Nodes], int]] = [(SkidwayNodes, repetitions)]
+    if kafka:
+        # Its session timeout is 9 s: fewer repetitions say as much.
+        subjects.append((KafkaNodes, max(3, repetitions // 5)))
+    for kind, times in subjects:
+        try:
+            outcome.figures[kind.name] = measure(kind(), times, chosen, say)
+        except Unavailable as reason:
+            outcome.notes.append(str(reason))
+        except (BenchError, OSError) as problem:
+            outcome.notes.append(f"FAILED {kind.name}: fail-over: {problem}")
+            say(outcome.notes[-1])
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def rows(outcome: Outcome) -> list[list[str]]:
+    found = []
+    for load, title in TITLES.items():
+        for suffix, client in (("", Changes.name if load == "fo-controller" else Raw.name), ("-rd", Rdkafka.name)):
+            row = [title, client]
+            for subject in ("skidway", "kafka"):
+                figures = outcome.figures.get(subject, {}).get(load + suffix)
+                row.append("–" if figures is None else _described(figures))
+            if row[2:] != ["–", "–"]:
+                found.append(row)
+    return found
+
+
+def _described(figures: Figures) -> str:
+    errors = f", {figures['errors']:.0f} errors" if figures["errors"] else ""
+    return (
+        f"{figures['p50']:.2f} / {figures['p99']:.2f} / {figures['max']:.2f} s ({figures['times']:.0f} times{errors})"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.failover", description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS)
+    parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka as well")
+    parser.add_argument("--only", nargs="*", default=[], choices=("fo-leader", "fo-controller", "fo-stop"))
+    options = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    outcome = run(set(options.only), repetitions=options.repetitions, kafka=options.kafka, say=console.print)
+    table = Table(
+        "event", "client", "Skidway p50 / p99 / max", "Kafka p50 / p99 / max", title="Gap in acknowledgements"
+    )
+    for row in rows(outcome):
+        table.add_row(*row)
+    console.print(table)
+    for note in outcome.notes:
+        console.print(note)
+    return 1 if any(note.startswith("FAILED") for note in outcome.notes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,270 @@
+"""Whatever the metadata says, in whatever order: a node has the partitions it should have, in the right role."""
+
+from random import Random
+
+import pytest
+from broker_world import HandClock, batch
+
+from skidway.broker.hosting import Hosting
+from skidway.broker.partition import Partition
+from skidway.broker.settings import NodeSettings
+from skidway.broker.turn import Turn
+from skidway.errors import NotLeaderOrFollower, ProtocolError, UnknownTopicOrPartition
+from skidway.limits import DEFAULT_LIMITS
+from skidway.log.logs import Logs
+from skidway.replica.role import PartitionRole
+from skidway.sim.disk import SimDisk
+from skidway.wire.message import Message
+from skidway.wire.schema.metadata_records import (
+    BrokerEndpoint,
+    FenceBrokerRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+)
+
+ME = 1
+WALL_MS = 1_700_000_000_000
+RECOVERING = 1
+
+
+class Host:
+    """The part of a node that follows the metadata."""
+
+    def __init__(self, disk: SimDisk | None = None) -> None:
+        self.disk = disk or SimDisk()
+        self.clock = HandClock()
+        self.removed: list[tuple[str, ProtocolError]] = []
+        self.changed: list[tuple[str, int, int]] = []
+        """(partition, leader, epoch) of every role that was told."""
+        self.told: list[str] = []
+        self.logs = Logs.open(self.disk, DEFAULT_LIMITS)
+        self.hosting = Hosting(
+            NodeSettings(node_id=ME, host="here", port=9092, data_dir="/data", topic_defaults={"flush": "os"}),
+            DEFAULT_LIMITS,
+            self.logs,
+            Turn(lambda: None),
+            self.clock,
+            lambda partition, why: self.removed.append((repr(partition), why)),
+            self._on_role_changed,
+            self._on_replicas_changed,
+            lambda: None,
+            lambda deleted: None,
+            self.told.append,
+        )
+        self.published: list[Message] = []
+
+    def _on_role_changed(self, partition: Partition) -> None:
+        self.changed.append((repr(partition), partition.role.leader, partition.role.leader_epoch))
+
+    def _on_replicas_changed(self, partition: Partition, before: PartitionRole) -> None:
+        assert partition.leads
+        assert partition.role.partition_epoch != before.partition_epoch
+
+    def publish(self, *records: Message) -> None:
+        self.published += records
+        self.hosting.publish(records, WALL_MS)
+
+    def work(self) -> None:
+        while self.hosting.work(self.clock):
+            pass
+
+    def start(self) -> "Host":
+        self.hosting.start(WALL_MS)
+        return self
+
+    def again(self) -> "Host":
+        """After a stop and a start."""
+        self.logs.close(clean=True)
+        host = Host(self.disk)
+        host.publish(*self.published)
+        return host.start()
+
+    def partition(self, topic: str, index: int = 0) -> Partition:
+        return self.hosting.partitions.find(topic, index)
+
+
+def topic_id(name: str) -> bytes:
+    return name.encode().rjust(16, b"\0")
+
+
+def broker(number: int, epoch: int = 1, *, fenced: bool = False) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=number,
+        broker_epoch=epoch,
+        fenced=fenced,
+        end_points=[BrokerEndpoint("PLAINTEXT", f"b{number}", 9092)],
+    )
+
+
+def placed(topic: bytes, index: int, replicas: list[int]) -> PartitionRecord:
+    return PartitionRecord(index, topic, replicas, replicas, leader=replicas[0], leader_epoch=0, partition_epoch=0)
+
+
+def created(name: str, replicas: list[int], index: int = 0) -> list[Message]:
+    record = placed(topic_id(name), index, replicas)
+    return [record] if index else [TopicRecord(name, topic_id(name)), record]
+
+
+def change(name: str, index: int = 0, **fields: object) -> PartitionChangeRecord:
+    return PartitionChangeRecord(partition_id=index, topic_id=topic_id(name), **fields)  # type: ignore[arg-type]
+
+
+def standing(*replicas: int) -> Host:
+    host = Host()
+    host.publish(broker(1), broker(2), broker(3))
+    host.start()
+    if replicas:
+        host.publish(*created("t", list(replicas)))
+        host.work()
+    return host
+
+
+def test_it_leads_what_it_should_lead_and_follows_the_rest() -> None:
+    host = standing(1, 2)
+    host.publish(*created("u", [2, 1]), *created("v", [2, 3]))
+    host.work()
+    assert host.partition("t").leads
+    assert not host.partition("u").leads
+    assert host.changed == [("t-0", 1, 0), ("u-0", 2, 0)]
+    with pytest.raises(NotLeaderOrFollower):
+        host.partition("v")
+    with pytest.raises(UnknownTopicOrPartition):
+        host.partition("w")
+
+
+def test_a_new_leader_is_told_and_a_new_in_sync_set_is_not() -> None:
+    host = standing(1, 2, 3)
+    host.publish(change("t", isr=[1, 2]))
+    assert host.partition("t").leader.in_sync == [1, 2]
+    assert host.changed == [("t-0", 1, 0)]
+    host.publish(change("t", leader=2))
+    assert not host.partition("t").leads
+    host.publish(change("t", leader=-1), change("t", leader=1))
+    assert host.partition("t").leads
+    assert host.changed == [("t-0", 1, 0), ("t-0", 2, 1), ("t-0", 1, 3)], "what came together is one change"
+
+
+def test_leaders_know_who_may_join_their_in_sync_set() -> None:
+    host = standing(1, 2, 3)
+    eligible = host.partition("t").role.eligible
+    assert eligible == {1: 1, 2: 1, 3: 1}
+    host.publish(FenceBrokerRecord(id=2, epoch=1))
+    assert host.partition("t").role.eligible == {1: 1, 3: 1}
+    host.publish(broker(2, 7, fenced=True), UnfenceBrokerRecord(id=2, epoch=7))
+    assert host.partition("t").role.eligible == {1: 1, 2: 7, 3: 1}
+
+
+def test_a_leader_that_may_lack_committed_records_is_known_even_if_that_is_over() -> None:
+    host = standing(2, 1)
+    host.partition("t").unclean = False
+    host.publish(
+        change("t", leader=2, leader_recovery_state=RECOVERING), change("t", isr=[2, 1], leader_recovery_state=0)
+    )
+    assert host.partition("t").unclean
+    host.partition("t").unclean = False
+    host.publish(change("t", leader=2))
+    assert not host.partition("t").unclean
+
+
+def test_the_watermark_of_a_copy_is_the_saved_one() -> None:
+    host = standing(1, 2)
+    alone = created("alone", [1])
+    host.publish(*alone)
+    host.work()
+    for name in ("t", "alone"):
+        for _ in range(3):
+            host.partition(name).produce(memoryview(bytearray(batch(b"x"))), 1, 9, WALL_MS)
+    host.partition("t").advance(2)
+    host = host.again()
+    assert (host.partition("t").log.high_watermark, host.partition("t").log.end_offset) == (2, 3)
+    assert host.partition("alone").log.high_watermark == 3
+
+
+def test_a_partition_that_moved_away_leaves_nothing_behind() -> None:
+    host = standing(1, 2)
+    host.publish(change("t", replicas=[2, 3], isr=[2], leader=2))
+    host.work()
+    ((gone, why),) = host.removed
+    assert gone == "t-0"
+    assert isinstance(why, NotLeaderOrFollower)
+    assert not host.disk.exists("t-0")
+    with pytest.raises(NotLeaderOrFollower):
+        host.partition("t")
+    host.publish(change("t", replicas=[1, 2, 3]))
+    host.work()
+    assert not host.partition("t").leads
+
+
+def test_it_comes_back_before_a_worker_has_left_its_files() -> None:
+    host = standing(1, 2)
+    old = host.partition("t")
+    ticket = old.begin_sync()
+    assert ticket is not None
+    host.publish(change("t", replicas=[2], isr=[2], leader=2))
+    host.publish(change("t", replicas=[2, 1]))
+    host.work()
+    assert host.hosting.missing, "its name is taken"
+    ticket.run()
+    old.finish_sync(ticket)
+    host.hosting.finish_removal(old, WALL_MS)
+    assert host.partition("t") is not old
+    assert not host.hosting.missing
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_history(seed: int) -> None:
+    """Also after a restart in the middle, and whether records come one by one or together."""
+    random = Random(seed)
+    host = standing()
+    for step in range(60):
+        image = host.hosting.image
+        records: list[Message] = []
+        names = [name for name in "abc" if name in image.topics]
+        touched: set[str] = set()
+        for _ in range(random.randrange(1, 4)):
+            name = random.choice("abc")
+            if name in touched:
+                continue
+            touched.add(name)
+            replicas = random.sample([1, 2, 3], random.randrange(1, 4))
+            if name not in names:
+                records += [TopicRecord(name, topic_id(f"{name}{step}"))]
+                records += [placed(topic_id(f"{name}{step}"), index, replicas) for index in range(2)]
+            elif random.random() < 0.2:
+                records.append(RemoveTopicRecord(image.topics[name].id))
+            else:
+                leader = random.choice([-1, *replicas])
+                records.append(
+                    PartitionChangeRecord(
+                        partition_id=random.randrange(2),
+                        topic_id=image.topics[name].id,
+                        replicas=replicas,
+                        isr=replicas,
+                        leader=leader,
+                    )
+                )
+        host.publish(*records)
+        if random.random() < 0.7:
+            host.work()
+        if random.random() < 0.05:
+            host.work()
+            host = host.again()
+    host.work()
+    for topic in host.hosting.image.topics.values():
+        for described in topic.partitions:
+            here = ME in described.replicas
+            partition = host.hosting.partitions.get(topic.id, described.index)
+            assert (partition is not None) == here
+            assert host.disk.exists(f"{topic.name}-{described.index}") == here
+            if partition is not None:
+                assert partition.leads == (described.leader == ME)
+                assert partition.leader.epoch == partition.role.leader_epoch == described.leader_epoch
+                assert partition.topic_id == topic.id
+    known = {f"{topic.name}-{one.index}" for topic in host.hosting.image.topics.values() for one in topic.partitions}
+    found = {name for name in host.disk.list("") if name[-2:] in ("-0", "-1")}
+    assert found <= known
+    assert not host.hosting.missing

@@ -1,0 +1,344 @@
+"""Mistakes that controllers have been known to make, each as a change of ours that the storms must find."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from skidway.metadata import brokers, cluster_view, leadership, reassignment, snapshot
+from skidway.metadata.brokers import Liveness
+from skidway.metadata.cluster_view import ClusterView
+from skidway.metadata.controller import Controller
+from skidway.metadata.image import NO_CHANGE, Image, Partition
+from skidway.metadata.operations import PartitionAlteration, RegisterBroker
+from skidway.metadata.partition_change import PartitionChange
+from skidway.metadata.partition_index import PartitionIndex
+from skidway.wire.message import Message
+from skidway.wire.schema.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord, PartitionRecord
+
+Mutant = Callable[[], AbstractContextManager[None]]
+
+
+# --- eligible leader replicas ---
+
+
+@contextmanager
+def eligible_outlive_enough() -> Iterator[None]:
+    """Replicas stay eligible while others acknowledge without them."""
+
+    def follow(self: PartitionChange) -> None:
+        had_all = {*self.before.isr, *self._eligible} - set(self.isr) - set(self.unclean)
+        self._eligible = [each for each in self.replicas if each in had_all]
+
+    with patch.object(PartitionChange, "_follow_eligible", follow):
+        yield
+
+
+@contextmanager
+def eligible_outlive_an_election() -> Iterator[None]:
+    """One of them leads and acknowledges alone; the others stay eligible until something else happens."""
+    with patch.object(PartitionChange, "_enough", lambda self: False):
+        yield
+
+
+@contextmanager
+def eligible_though_removed() -> Iterator[None]:
+    """A broker that is no replica any more stays eligible."""
+    original = PartitionChange._follow_eligible
+
+    def follow(self: PartitionChange) -> None:
+        original(self)
+        if self._eligible:
+            gone = [each for each in self.before.isr if each not in self.replicas]
+            self._eligible = [*self._eligible, *gone]
+
+    with patch.object(PartitionChange, "_follow_eligible", follow):
+        yield
+
+
+@contextmanager
+def settings_not_followed() -> Iterator[None]:
+    """min.insync.replicas is lowered and nobody looks at who is eligible."""
+    with patch.object(leadership, "follow_settings", lambda view, records: []):
+        yield
+
+
+# --- unclean stops ---
+
+
+@contextmanager
+def unclean_stop_stays_eligible() -> Iterator[None]:
+    """Only the in-sync sets are left."""
+    with patch.object(brokers, "_trusted", lambda index, broker_id: index.in_sync(broker_id)):
+        yield
+
+
+@contextmanager
+def every_stop_counts_as_clean() -> Iterator[None]:
+    original = brokers.decide_register
+
+    def register(view: ClusterView, liveness: Liveness, operation: RegisterBroker, now_ms: int) -> Any:
+        known = view.image.brokers.get(operation.broker_id)
+        epoch = known.epoch if known is not None else -1
+        return original(view, liveness, replace(operation, previous_broker_epoch=epoch), now_ms)
+
+    with patch.object(brokers, "decide_register", register):
+        yield
+
+
+@contextmanager
+def replaced_disk_leads() -> Iterator[None]:
+    """The last known leader comes back empty and leads."""
+    with patch.object(ClusterView, "_holds", lambda self, partition, broker_id: True):
+        yield
+
+
+# --- elections ---
+
+
+@contextmanager
+def any_live_replica_leads() -> Iterator[None]:
+    """Unclean elections everywhere."""
+    original = ClusterView.rules_of
+
+    def rules_of(self: ClusterView, topic_name: str) -> tuple[int, bool]:
+        return original(self, topic_name)[0], True
+
+    with patch.object(ClusterView, "rules_of", rules_of):
+        yield
+
+
+@contextmanager
+def last_leader_before_eligible() -> Iterator[None]:
+    """The last known leader is taken though others are known to have everything."""
+    original = PartitionChange._complete_leader
+
+    def leader(self: PartitionChange) -> int:
+        if not self.isr and self.before.last_known_elr and self._may_lead(self.before.last_known_elr[0]):
+            return self.before.last_known_elr[0]
+        return original(self)
+
+    with patch.object(PartitionChange, "_complete_leader", leader):
+        yield
+
+
+@contextmanager
+def leader_changes_within_its_epoch() -> Iterator[None]:
+    original = Image._change_partition
+
+    def change(self: Image, record: PartitionChangeRecord) -> None:
+        partition = self.topics_by_id[record.topic_id].partitions[record.partition_id]
+        epoch = partition.leader_epoch
+        original(self, record)
+        if record.leader not in (NO_CHANGE, -1):
+            partition.leader_epoch = epoch
+
+    with patch.object(Image, "_change_partition", change):
+        yield
+
+
+@contextmanager
+def comes_back_and_does_not_lead() -> Iterator[None]:
+    """What nobody leads stays so."""
+    with patch.object(brokers, "lead_leaderless", lambda view, broker_id: []):
+        yield
+
+
+@contextmanager
+def last_leader_is_forgotten() -> Iterator[None]:
+    with patch.object(PartitionChange, "_remember_leader", lambda self: None):
+        yield
+
+
+# --- orders of leaders ---
+
+
+@contextmanager
+def partition_epoch_unchecked() -> Iterator[None]:
+    original = leadership._refuse_stale
+
+    def refuse(partition: Partition, broker_id: int, alteration: PartitionAlteration) -> None:
+        original(partition, broker_id, replace(alteration, partition_epoch=partition.partition_epoch))
+
+    with patch.object(leadership, "_refuse_stale", refuse):
+        yield
+
+
+@contextmanager
+def leader_epoch_unchecked() -> Iterator[None]:
+    original = leadership._refuse_stale
+
+    def refuse(partition: Partition, broker_id: int, alteration: PartitionAlteration) -> None:
+        if alteration.partition_epoch != partition.partition_epoch or broker_id != partition.leader:
+            alteration = replace(alteration, partition_epoch=partition.partition_epoch)
+        original(partition, partition.leader, replace(alteration, leader_epoch=partition.leader_epoch))
+
+    with patch.object(leadership, "_refuse_stale", refuse):
+        yield
+
+
+@contextmanager
+def old_runs_get_in_sync() -> Iterator[None]:
+    """The broker epochs of the in-sync set are not looked at."""
+    original = leadership._refuse_ineligible
+
+    def refuse(view: ClusterView, alteration: PartitionAlteration) -> None:
+        original(view, replace(alteration, new_isr=[(member, -1) for member, _ in alteration.new_isr]))
+
+    with patch.object(leadership, "_refuse_ineligible", refuse):
+        yield
+
+
+@contextmanager
+def fenced_get_in_sync() -> Iterator[None]:
+    with patch.object(leadership, "_refuse_ineligible", lambda view, alteration: None):
+        yield
+
+
+@contextmanager
+def refused_orders_are_obeyed_late() -> Iterator[None]:
+    """A refusal leaves the partition epoch as it was."""
+    original = leadership.decide_alter
+
+    def alter(view: ClusterView, operation: Any) -> Any:
+        decision = original(view, operation)
+        decision.records = [record for record in decision.records if _changes_something(record)]
+        return decision
+
+    with patch.object(leadership, "decide_alter", alter):
+        yield
+
+
+def _changes_something(record: Message) -> bool:
+    assert isinstance(record, PartitionChangeRecord)
+    return record != PartitionChangeRecord(partition_id=record.partition_id, topic_id=record.topic_id)
+
+
+# --- fencing and stopping ---
+
+
+@contextmanager
+def fenced_stay_in_sync() -> Iterator[None]:
+    """Only leaderships move."""
+
+    def first_led(index: PartitionIndex, broker_ids: Sequence[int]) -> list[Any]:
+        return [key for broker_id in broker_ids for key in index.led_by(broker_id)]
+
+    with patch.object(brokers, "_first_led", first_led):
+        yield
+
+
+@contextmanager
+def old_runs_are_heard() -> Iterator[None]:
+    with patch.object(ClusterView, "check_epoch", lambda self, broker_id, broker_epoch: None):
+        yield
+
+
+@contextmanager
+def stops_before_everybody_knows() -> Iterator[None]:
+    with patch.object(Liveness, "lowest_offset", lambda self, image, broker_id: 10**9):
+        yield
+
+
+@contextmanager
+def two_with_one_id() -> Iterator[None]:
+    """A second broker pushes the first aside, and nobody takes it out of the in-sync sets."""
+    original = brokers.decide_register
+
+    def register(view: ClusterView, liveness: Liveness, operation: RegisterBroker, now_ms: int) -> Any:
+        decision = original(view, Liveness(liveness.session_timeout_ms), operation, now_ms)
+        decision.records = decision.records[:1]
+        return decision
+
+    with patch.object(brokers, "decide_register", register):
+        yield
+
+
+@contextmanager
+def unfenced_without_saying() -> Iterator[None]:
+    """The answer says unfenced, the record is missing."""
+    original = brokers._unfence
+
+    def unfence(view: ClusterView, broker: Any) -> list[Message]:
+        records = original(view, broker)
+        return [record for record in records if not isinstance(record, BrokerRegistrationChangeRecord)]
+
+    with patch.object(brokers, "_unfence", unfence):
+        yield
+
+
+# --- reassignment ---
+
+
+@contextmanager
+def reassignment_ends_early() -> Iterator[None]:
+    """As soon as one of the targets is in sync (KAFKA-15665)."""
+
+    def complete(self: PartitionChange) -> None:
+        staying = [each for each in self.replicas if each not in self.removing]
+        if (self.adding or self.removing) and set(staying) & set(self.isr):
+            self.isr = [each for each in self.isr if each in staying]
+            self.replicas, self.adding, self.removing = staying, [], []
+
+    with patch.object(PartitionChange, "_complete_reassignment", complete):
+        yield
+
+
+@contextmanager
+def cancelled_at_any_price() -> Iterator[None]:
+    with patch.object(reassignment, "_refuse_loss", lambda *_: None):
+        yield
+
+
+# --- keeping books ---
+
+
+@contextmanager
+def index_forgets_who_left() -> Iterator[None]:
+    original = PartitionIndex.before
+
+    def before(self: PartitionIndex, record: Message) -> None:
+        if not isinstance(record, PartitionChangeRecord) or record.isr is None:
+            original(self, record)
+
+    with patch.object(PartitionIndex, "before", before):
+        yield
+
+
+@contextmanager
+def deciding_changes_the_image() -> Iterator[None]:
+    """A list of the image is changed in place."""
+    original = cluster_view.take_out
+
+    def take_out(view: ClusterView, broker_ids: Any, keys: Any, **options: Any) -> list[Message]:
+        keys = list(keys)
+        records = original(view, broker_ids, keys, **options)
+        for key in keys:
+            _, partition = view.find(key)
+            partition.isr[:] = [each for each in partition.isr if each not in broker_ids]
+        return records
+
+    with patch.object(brokers, "take_out", take_out):
+        yield
+
+
+@contextmanager
+def snapshot_without_the_eligible() -> Iterator[None]:
+    original = snapshot._partition_record
+
+    def record(topic_id: bytes, partition: Partition) -> PartitionRecord:
+        return original(topic_id, replace(partition, eligible_leader_replicas=[]))
+
+    with patch.object(snapshot, "_partition_record", record):
+        yield
+
+
+@contextmanager
+def nothing_is_ever_due() -> Iterator[None]:
+    with patch.object(Controller, "due", lambda self, now_ms: []):
+        yield
+
+
+FOUND_BY: dict[Mutant, int] = {}
+"""The first seed whose storm finds it."""
