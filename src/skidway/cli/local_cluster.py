@@ -147,8 +147,8 @@ class LocalCluster:
             "--default-replication-factor": str(min(REPLICATION_MAX, self.plan.nodes)),
             "--ready-file": str(node.ready_file),
         }
-        words = [word for flag, value in flags.items() for word in (flag, value)]
-        words += [word for setting in self._settings for word in ("--set", setting)]
+        words = [f"{flag}={value}" for flag, value in flags.items()]
+        words += [f"--set={setting}" for setting in self._settings]
         with node.log_file.open("ab") as log:
             node.process = subprocess.Popen(
                 # It ends when our end of its standard input does: no node is left behind, whatever becomes of us.
@@ -202,7 +202,7 @@ def _plan(directory: Path, nodes: int | None, base_port: int | None) -> Plan:
             return known
         plan = Plan(known.nodes, base_port or known.base_port, known.cluster_id)
     else:
-        plan = Plan(nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT, secrets.token_urlsafe(16))
+        plan = Plan(nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT, secrets.token_hex(11))
     if plan.base_port + plan.nodes - 1 > PORT_MAX:
         raise CannotStart(f"{plan.nodes} ports from {plan.base_port} on: the last port there is, is {PORT_MAX}")
     temporary = file.with_suffix(".tmp")

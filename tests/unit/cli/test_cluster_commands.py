@@ -177,3 +177,11 @@ def a_node_dies(data_dir: Path) -> None:
     assert "4 of 4 partitions lack replicas" in skidway("cluster", "describe")
     said = skidway("cluster", "elect-leaders", "--topic", "orders", fails=True)
     assert "0 of 2 partitions have a new leader" in said
+
+    # It will not come back: others take its replicas, and it is forgotten.
+    assert "broker 1 is up; stop it first" in skidway("cluster", "unregister", "1", fails=True)
+    assert "broker 3 has replicas of 4 partitions" in skidway("cluster", "unregister", "3", fails=True)
+    assert "broker 3 is empty" in skidway("cluster", "drain", "3")
+    assert described()["under_replicated"] == []
+    assert "broker 3 is forgotten" in skidway("cluster", "unregister", "3")
+    assert {node["node"] for node in described()["nodes"] if "broker" in node["roles"]} == {1, 2, 4}
