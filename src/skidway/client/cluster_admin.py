@@ -206,6 +206,7 @@ class ClusterAdmin(Admin):
             text = "it does not follow the metadata; start it with the cluster's voters and the role controller"
             raise BrokerError(ErrorCode.VOTER_NOT_FOUND, about, text)
         request = AddRaftVoterRequest(
+            cluster_id=None,
             timeout_ms=self.cluster.timeout_ms,
             voter_id=node_id,
             voter_directory_id=member.directory_id,
@@ -223,7 +224,7 @@ class ClusterAdmin(Admin):
         member = next((each for each in self.describe_quorum().voters if each.id == node_id), None)
         if member is None:
             raise BrokerError(ErrorCode.VOTER_NOT_FOUND, about, "it is not one of the voters")
-        request = RemoveRaftVoterRequest(voter_id=node_id, voter_directory_id=member.directory_id)
+        request = RemoveRaftVoterRequest(cluster_id=None, voter_id=node_id, voter_directory_id=member.directory_id)
 
         def ask() -> None:
             reply = self.cluster.controller().call(request, RemoveRaftVoterResponse)
