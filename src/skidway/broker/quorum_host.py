@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from skidway.errors import NotController, ProtocolError
+from skidway.errors import ErrorCode, NotController, ProtocolError, StorageError
 from skidway.log.sync import SyncTicket
 from skidway.metadata.image import Image
 from skidway.metadata.records import FORMAT, encode
@@ -70,6 +70,7 @@ class QuorumHost:
         self._syncing = False
         self._timer: Timer | None = None
         self._waiting: dict[_Waiting, None] = {}
+        self._told = ""
         self._seen = (-1, -1, -1)
         """Epoch, end and watermark when waiting fetches were last looked at."""
         self.quorum = Quorum(me, history, log, memory, node.random, node.settings.quorum, node.clock.monotonic_ms())
@@ -118,8 +119,17 @@ class QuorumHost:
             request = request_from_wire(message, self.node.cluster_id)
         except ProtocolError as error:
             return refusal(message, error.code)
-        now_ms, quorum = call.now_ms, self.quorum
+        if self.node.failure is not None:
+            return refusal(message, ErrorCode.KAFKA_STORAGE_ERROR)
         self.touch()
+        try:
+            return self._answer(call, message, request)
+        except StorageError as error:
+            self._on_refused(error)
+            return refusal(message, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _answer(self, call: Call, message: Message, request: Request) -> Message | None:
+        now_ms, quorum = call.now_ms, self.quorum
         match request:
             case Vote():
                 return self._to_wire(request, quorum.on_vote(request, now_ms))
@@ -177,16 +187,30 @@ class QuorumHost:
             self._timer = self.node.timers.at(now_ms + STALL_MS, lambda: self._on_time(due_ms, late=True))
             return
         self._timer = None
-        self.quorum.on_time(now_ms)
+        if self.node.failure is not None:
+            return
+        try:
+            self.quorum.on_time(now_ms)
+        except StorageError as error:
+            self._on_refused(error)
         self.touch()
+
+    def _on_refused(self, error: StorageError) -> None:
+        """The disk did not take what must be remembered. Told once, however often it is tried."""
+        if str(error) != self._told:
+            self._told = str(error)
+            self.node.on_trouble(f"this node takes no part in the quorum for now: {error}")
 
     # --- the end of a turn ---
 
     def work(self, now_ms: int) -> None:
         """Carry what the machine asks, note what wants a sync, publish what is committed."""
         outbox, self.quorum.outbox = self.quorum.outbox, []
+        failed = self.node.failure is not None
         for ask in outbox:
-            self._carry(ask, now_ms)
+            # Who cannot write any more has one thing left to say: that others should lead.
+            if not failed or isinstance(ask.request, EndEpoch):
+                self._carry(ask, now_ms)
         if self.log.dirty:
             self.node.turn.wants_sync(self)
         self._publish()
@@ -196,7 +220,8 @@ class QuorumHost:
             for waiting in list(self._waiting):
                 self._answer_waiting(waiting)
         self.node.controllers.follow_quorum(now_ms)
-        self._arm()
+        if not failed:
+            self._arm()
 
     def _carry(self, ask: Ask, now_ms: int) -> None:
         def answered(response: Message | None) -> None:
@@ -206,10 +231,16 @@ class QuorumHost:
             except ProtocolError as error:
                 self.node.on_trouble(f"node {ask.to} does not take part in this quorum: {error}")
                 answer = None
-            if answer is None:
-                self.quorum.on_unanswered(ask.to, ask.request, then_ms)
-            else:
-                self.quorum.on_answer(ask.to, ask.request, answer, then_ms)
+            if self.node.failure is not None:
+                return
+            try:
+                if answer is None:
+                    self.quorum.on_unanswered(ask.to, ask.request, then_ms)
+                else:
+                    self.quorum.on_answer(ask.to, ask.request, answer, then_ms)
+            except StorageError as error:
+                self._on_refused(error)
+                self.quorum.try_later(then_ms)
             self.touch()
 
         settings = self.node.settings
@@ -298,7 +329,10 @@ class QuorumHost:
         self.touch()
 
     def fail(self, reason: str) -> None:
+        """The disk failed: this member neither votes nor leads until it is started anew."""
         self.log.fail(reason)
+        if not self.alone:
+            self.resign(self.node.clock.monotonic_ms())
 
 
 def _is_news(request: Fetch, answer: FetchAnswer) -> bool:

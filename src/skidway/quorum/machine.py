@@ -131,7 +131,12 @@ class Quorum:
         if self._retry_ms <= now_ms:
             self._retry_ms = NEVER
         if self._role_deadline_ms <= now_ms:
-            self._on_patience_over(now_ms)
+            try:
+                self._on_patience_over(now_ms)
+            except StorageError:
+                # What must be remembered could not be written: nothing has changed, and it is tried again later.
+                self._role_deadline_ms = now_ms + self._election_timeout_ms()
+                raise
         self._act(now_ms)
 
     def _on_patience_over(self, now_ms: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 from skidway.broker.node import Node
@@ -50,15 +49,13 @@ class Cluster:
         best: tuple[int, Host] | None = None
         for host, node in self.running:
             for found in node.partitions.of_topic(topic):
-                if found.index == partition and leads(found) and (best is None or found.leader.epoch > best[0]):
+                if found.index == partition and found.leads and (best is None or found.leader.epoch > best[0]):
                     best = (found.leader.epoch, host)
         return None if best is None else best[1]
 
     def controller_host(self) -> Host | None:
         for host, node in self.running:
-            quorum: Any = getattr(node, "quorum", None)
-            machine = getattr(quorum, "machine", quorum)
-            if machine is None or getattr(machine, "leads", False):
+            if node.controls:
                 return host
         return None
 
@@ -67,11 +64,6 @@ class Cluster:
             for found in node.partitions.of_topic(topic):
                 if found.index == partition:
                     yield host, found
-
-
-def leads(partition: Partition) -> bool:
-    leader: Any = partition.leader
-    return bool(getattr(leader, "leads", True)) and type(leader).__name__ != "NotLeading"
 
 
 def node_settings(plan: Plan, number: int) -> NodeSettings:
@@ -88,7 +80,6 @@ def node_settings(plan: Plan, number: int) -> NodeSettings:
         "compaction_check_ms": 10_000,
         "groups": GroupSettings(offsets_partitions=2, initial_rebalance_delay_ms=100),
     }
-    known = {field.name for field in fields(NodeSettings)}
-    if plan.nodes > 1 and "voters" in known:
+    if plan.nodes > 1:
         chosen["voters"] = [(other, f"n{other}", PORT) for other in range(1, min(plan.nodes, 3) + 1)]
     return NodeSettings(**chosen)

@@ -28,8 +28,9 @@ from skidway.sim.world import MS, SECOND, Violation, World
 
 SYNC_WORKERS = 4
 MAINTENANCE_US = SECOND
+LEAVE_US = 10 * MS
+LEAVE_TRIES = 500
 WALL_START_MS = 1_790_000_000_000
-RESTART_RETRY_US = 2 * SECOND
 
 
 class HostClock:
@@ -90,7 +91,12 @@ class _Inbound:
         try:
             done = connection.receive(memoryview(bytearray(self.buffer)), now_ms)
         except Hangup as reason:
-            raise Violation("no-hangup", f"{self.host.name} dropped {connection.peer}: {reason}") from reason
+            if node_serves(self.host.node):
+                raise Violation("no-hangup", f"{self.host.name} dropped {connection.peer}: {reason}") from reason
+            self.send()
+            self.end.close()
+            self.closed()
+            return
         del self.buffer[:done]
         self.send()
         if connection.paused:
@@ -160,7 +166,7 @@ class _Outbound:
         self.buffer += data
         done = self.link.receive(memoryview(bytes(self.buffer)), self.host.clock.monotonic_ms())
         del self.buffer[:done]
-        self._send()
+        self.host.end_turn_soon()
 
     def _closed(self) -> None:
         self.host.outbound.pop(self, None)
@@ -232,7 +238,7 @@ class Host:
         self._running: dict[Any, None] = {}
         """Tickets that workers have and that have not run yet."""
         self._told_us = 0
-        self._stopping = False
+        self._stopping = self._refusing = False
 
     @property
     def is_hurt(self) -> bool:
@@ -256,9 +262,7 @@ class Host:
             lambda line: self.world.say(self.name, line),
             lambda line: self.world.say(self.name, f"trouble: {line}"),
         )
-        peers = getattr(node, "peers", None)
-        if peers is not None:
-            peers.dial = self._dial
+        node.peers.dial = self._dial
         node.on_work = self.end_turn_soon
         self.node = node
         try:
@@ -284,7 +288,7 @@ class Host:
         self.life += 1
         self.paused = False
         self._backlog.clear()
-        self._turn_scheduled = self._stopping = False
+        self._turn_scheduled = self._stopping = self._refusing = False
         self._timer_ms = None
         self._free_workers = {"sync": SYNC_WORKERS, "maintenance": 1, "lengthy": 1}
         self._jobs = {"sync": deque(), "maintenance": deque(), "lengthy": deque()}
@@ -342,7 +346,17 @@ class Host:
         if node is None or self._stopping:
             return
         self._stopping = True
-        life = self.life
+        node.leave(self.clock.monotonic_ms())
+        self.end_turn_soon()
+        self._leave_or_wait(LEAVE_TRIES)
+
+    def _leave_or_wait(self, tries: int) -> None:
+        node, life = self.node, self.life
+        assert node is not None
+        if not node.departed and tries:
+            self.world.after(LEAVE_US, lambda: self.enter(life, lambda: self._leave_or_wait(tries - 1)))
+            return
+        self._refusing = True
         node.begin_stop(self.clock.monotonic_ms())
         self.end_turn_soon()
         self.world.after(100 * MS, lambda: self.enter(life, lambda: self._finish_stop(30)))
@@ -497,7 +511,7 @@ class Host:
 
     def _accept(self, end: End) -> None:
         node = self.node
-        if node is None or self._stopping:
+        if node is None or self._refusing:
             end.close()
             return
         life = self.life
@@ -517,6 +531,10 @@ class Host:
             self.enter(life, lambda: outbound.opened(end))
 
         self.network.connect(self.name, (link.host, link.port), opened, lambda: self.enter(life, outbound.failed))
+
+
+def node_serves(node: Node | None) -> bool:
+    return node is not None and node.serving
 
 
 def _lane(ticket: Any) -> str:

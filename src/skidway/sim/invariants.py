@@ -7,6 +7,7 @@ looked at now and then, and at the end.
 from __future__ import annotations
 
 from skidway.broker.node import Node
+from skidway.log.log import Log
 from skidway.sim.cluster import Cluster
 from skidway.sim.history import History
 from skidway.sim.host import Host
@@ -21,9 +22,11 @@ class Invariants:
         self.world = world
         self.cluster = cluster
         self.history = history
-        self._promised: dict[str, dict[tuple[bytes, int], int]] = {}
+        self._promised: dict[str, dict[str, int]] = {}
+        self._opened: dict[str, int] = {}
         for host in cluster.hosts.values():
             host.on_crash = self.on_crash
+            host.on_step = self.on_step
             host.on_start = self.on_start
 
     def begin(self) -> None:
@@ -36,30 +39,43 @@ class Invariants:
     # --- crash and recovery ---
 
     def on_crash(self, host: Host) -> None:
-        assert host.node is not None
-        self._promised[host.name] = {
-            (partition.topic_id, partition.index): partition.log.synced_offset
-            for partition in _all(host.node)
-            if not partition.log.quarantined and partition.log.failure is None
-        }
+        node = host.node
+        assert node is not None
+        promised = self._promised.setdefault(host.name, {})
+        for name, log in _logs(node):
+            if not log.quarantined and log.failure is None:
+                promised[name] = log.synced_offset
 
     def on_start(self, host: Host) -> None:
         node = host.node
         assert node is not None
-        promised = self._promised.pop(host.name, {})
-        for partition in _all(node):
-            log = partition.log
-            least = promised.get((partition.topic_id, partition.index), 0)
-            if log.quarantined and "[Errno" in str(log.failure):
-                continue  # the disk failed during the start; nothing is known to be damaged
+        self._check_kept(host, "metadata", node.quorum.log)
+        self._promised.get(host.name, {}).pop("metadata", None)
+
+    def on_step(self, host: Host) -> None:
+        """Called after everything that happens to a machine, so only to note what changed."""
+        node = host.node
+        assert node is not None
+        if self._opened.get(host.name) != host.life and node.hosting.started:
+            self._opened[host.name] = host.life
+            self._check_recovered(host, node)
+
+    def _check_recovered(self, host: Host, node: Node) -> None:
+        for name, log in _logs(node):
             if log.quarantined:
-                raise Violation("quarantine", f"{host.name} {partition}: {log.failure}")
-            if log.end_offset < least:
-                raise Violation(
-                    "durability",
-                    f"{host.name} {partition} was synced up to {least} and came back with {log.end_offset}",
-                )
-            check_log(host.name, log)
+                if "[Errno" not in str(log.failure) and len(self.cluster.hosts) == 1:
+                    raise Violation("quarantine", f"{host.name} {name}: {log.failure}")
+                continue
+            self._check_kept(host, name, log)
+        self._promised.pop(host.name, None)
+
+    def _check_kept(self, host: Host, name: str, log: Log) -> None:
+        least = self._promised.get(host.name, {}).get(name, 0)
+        if log.end_offset < least:
+            raise Violation(
+                "durability", f"{host.name} {name} was synced up to {least} and came back with {log.end_offset}"
+            )
+        check_log(host.name, log)
 
     # --- now and then ---
 
@@ -76,9 +92,11 @@ class Invariants:
 
     def check_end(self) -> None:
         for host, node in self.cluster.running:
-            for partition in _all(node):
-                check_log(host.name, partition.log)
+            for _, log in _logs(node):
+                check_log(host.name, log)
 
 
-def _all(node: Node) -> list:  # type: ignore[type-arg]
-    return [node.quorum, *node.partitions]
+def _logs(node: Node) -> list[tuple[str, Log]]:
+    """By names that no other topic will ever have."""
+    named = [(f"{partition} {partition.topic_id.hex()}", partition.log) for partition in node.partitions]
+    return [("metadata", node.quorum.log), *named]
