@@ -153,7 +153,9 @@ class Node:
         self.quorum = self._open_quorum(identity, wall_ms)
         if self.quorum.alone:
             self._settle_now(now_ms)
-            assert self.controls, "nobody else could lead"
+            if not self.controls:
+                # Nobody else could lead, so it is the disk that keeps this node from it.
+                raise StorageError("the metadata log takes no writes: is the disk full?")
             if not set(self.image.brokers) - {settings.node_id} and settings.is_broker:
                 self._register_now(identity, now_ms)
         self.upkeep.start(now_ms)
