@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from skidway.broker.membership import Membership
 from skidway.errors import ErrorCode, NotController, ProtocolError, StorageError
 from skidway.log.sync import SyncTicket
 from skidway.metadata.image import Image
@@ -74,6 +75,8 @@ class QuorumHost:
         self._seen = (-1, -1, -1)
         """Epoch, end and watermark when waiting fetches were last looked at."""
         self.quorum = Quorum(me, history, log, memory, node.random, node.settings.quorum, node.clock.monotonic_ms())
+        self.membership = Membership(self)
+        self._located = self.quorum.voters
         self.touch()
 
     def __repr__(self) -> str:
@@ -221,7 +224,16 @@ class QuorumHost:
                 self._answer_waiting(waiting)
         self.node.controllers.follow_quorum(now_ms)
         if not failed:
+            self._follow_voters(now_ms)
             self._arm()
+
+    def _follow_voters(self, now_ms: int) -> None:
+        if self.quorum.voters is not self._located:
+            self._located = self.quorum.voters
+            for voter in self._located:
+                if voter.host:
+                    self.node.locate(voter.member.node_id, voter.host, voter.port)
+        self.membership.work(now_ms)
 
     def _carry(self, ask: Ask, now_ms: int) -> None:
         def answered(response: Message | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from skidway.broker.call import Handle, Route
 from skidway.broker.forwarding import forwarded
 from skidway.broker.handlers import (
+    add_raft_voter,
     allocate_producer_ids,
     alter_configs,
     alter_partition,
@@ -25,6 +26,7 @@ from skidway.broker.handlers import (
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_quorum,
     describe_topic_partitions,
     elect_leaders,
     end_quorum_epoch,
@@ -47,6 +49,7 @@ from skidway.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    remove_raft_voter,
     sync_group,
     unregister_broker,
     vote,
@@ -88,6 +91,7 @@ HANDLERS: dict[int, Handle] = {
     45: forwarded(alter_partition_reassignments.handle),
     46: forwarded(list_partition_reassignments.handle),
     47: offset_delete.handle,
+    55: forwarded(describe_quorum.handle),
     60: describe_cluster.handle,
     61: describe_producers.handle,
     64: forwarded(unregister_broker.handle),
@@ -95,8 +99,10 @@ HANDLERS: dict[int, Handle] = {
     69: consumer_group_describe.handle,
     74: list_config_resources.handle,
     75: describe_topic_partitions.handle,
+    80: forwarded(add_raft_voter.handle),
+    81: forwarded(remove_raft_voter.handle),
 }
-FORWARDED = frozenset({19, 20, 33, 37, 43, 44, 45, 46, 64})
+FORWARDED = frozenset({19, 20, 33, 37, 43, 44, 45, 46, 55, 64, 80, 81})
 """Answered by the active controller; any node passes them on."""
 # Before this node knows enough of the cluster to serve clients.
 EARLY_FOR_CLIENTS = (FETCH_KEY, API_VERSIONS_KEY)

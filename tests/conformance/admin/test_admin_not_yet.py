@@ -72,7 +72,6 @@ PYTHON: dict[str, Callable[[kafka.KafkaAdminClient], Any]] = {
     "find_hanging_transactions": lambda admin: admin.find_hanging_transactions(),
     "abort_transaction": lambda admin: admin.abort_transaction(ka.AbortTransactionSpec(PLACE, 1, 0)),
     "alter_replica_log_dirs": lambda admin: admin.alter_replica_log_dirs({("t", 0, 1): "/nowhere"}),
-    "describe_metadata_quorum": lambda admin: admin.describe_metadata_quorum(),
     "update_features": lambda admin: admin.update_features({"metadata.version": 25}),
 }
 

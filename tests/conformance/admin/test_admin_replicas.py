@@ -9,6 +9,15 @@ import kafka
 NO_REASSIGNMENT = 85
 
 
+def test_the_quorum_of_one_is_described(python: kafka.KafkaAdminClient) -> None:
+    described = python.describe_metadata_quorum()
+    (topic,) = described["topics"]
+    (partition,) = topic["partitions"]
+    (voter,) = partition["current_voters"]
+    assert voter["replica_id"] == partition["leader_id"]
+    assert partition["observers"] == []
+
+
 def test_the_preferred_leader_that_leads_needs_no_election(confluent: cka.AdminClient, topic: str) -> None:
     asked = [ck.TopicPartition(topic, 0), ck.TopicPartition("nowhere", 0)]
     told = confluent.elect_leaders(ck.ElectionType.PREFERRED, asked).result(9)
