@@ -125,7 +125,7 @@ def divergence_ignored() -> Iterator[None]:
 def truncates_too_little() -> Iterator[None]:
     """The follower cuts where its own epoch ends, not where the leader's does."""
 
-    def truncate(quorum: Quorum, diverging: EpochEnd) -> None:
+    def truncate(quorum: Quorum, diverging: EpochEnd, now_ms: int) -> None:
         end = quorum.log.end_of_epoch(diverging.epoch).end_offset
         quorum.log.truncate_to(end)
         quorum.history.truncate_to(end)

@@ -183,3 +183,31 @@ def test_a_snapshot_that_brings_nothing_is_given_up() -> None:
 def test_an_answer_held_back_must_not_look_like_silence() -> None:
     with pytest.raises(ValueError, match="fetch_wait_ms"):
         QuorumSettings(fetch_wait_ms=800)
+
+
+def test_committed_records_are_not_cut_off_whatever_a_leader_says() -> None:
+    quorum, log, _ = build(2)
+    leaders_log = MemoryLog(Disk(), 100)
+    for number in range(3):
+        leaders_log.append(number, 3)
+    quorum.on_answer(1, fetch(2, 0, 0, 0), FetchAnswer(3, 1), 10)
+    quorum.on_answer(1, quorum.outbox[-1].request, FetchAnswer(3, 1, 3, leaders_log.read(0)), 20)
+    assert quorum.high_watermark == 3
+    log.sync()
+    quorum.on_synced(30)
+    quorum.on_answer(1, quorum.outbox[-1].request, FetchAnswer(3, 1, 3, diverging=EpochEnd(3, 1)), 40)
+    assert log.end_offset == 3
+    assert quorum.trouble is not None
+    assert "cut off" in quorum.trouble
+
+
+def test_an_epoch_in_the_log_is_never_led_again() -> None:
+    """The state file may be missing: a log from before the quorum was one, or a copy."""
+    disk = Disk()
+    log = MemoryLog(disk, 100)
+    log.append("a", 7)
+    log.sync()
+    quorum, _, notes = build(disk=disk)
+    assert (quorum.epoch, notes.load().epoch) == (7, 7)
+    elect(quorum)
+    assert quorum.epoch == 8
