@@ -36,7 +36,7 @@ def handle(node: Node, call: Call, request: BrokerHeartbeatRequest) -> BrokerHea
         request.want_shut_down,
         node.quorum.log.end_offset,
     )
-    node.submit(operation, call.now_ms, answer)
+    node.decide(operation, call.now_ms, answer)
     if not isinstance(call, InnerCall):
         # A process that dies takes its connections along: that is known long before its session ends.
         suspicion = SuspectBroker(request.broker_id, request.broker_epoch)
@@ -46,4 +46,4 @@ def handle(node: Node, call: Call, request: BrokerHeartbeatRequest) -> BrokerHea
 
 def _suspect(node: Node, suspicion: SuspectBroker) -> None:
     if node.controls:
-        node.submit(suspicion, node.clock.monotonic_ms(), lambda reply: None)
+        node.decide(suspicion, node.clock.monotonic_ms(), lambda reply: None)
