@@ -8,6 +8,7 @@ from __future__ import annotations
 from skidway.broker.node import Node
 from skidway.log.log import Log
 from skidway.sim.cluster import Cluster
+from skidway.sim.group_laws import GroupLaws
 from skidway.sim.history import History
 from skidway.sim.host import Host
 from skidway.sim.log_checks import check_log
@@ -28,6 +29,7 @@ class Invariants:
         self._opened: dict[str, int] = {}
         self.quorum = QuorumLaws(cluster)
         self.partitions = PartitionLaws(cluster, history)
+        self.groups = GroupLaws(world, cluster)
         self._sweeps = 0
         for host in cluster.hosts.values():
             host.on_crash = self.on_crash
@@ -91,6 +93,7 @@ class Invariants:
         self._sweeps += 1
         self.quorum.sweep()
         self.partitions.sweep()
+        self.groups.sweep()
         if self._sweeps % IMAGES_EVERY == 0:
             self.quorum.check_images()
 

@@ -68,7 +68,7 @@ class PartitionLaws:
         first = self._leaders.setdefault(epoch_key, host.name)
         if first != host.name:
             raise Violation("leaders", f"{partition} epoch {leader.epoch} is led by {first} and by {host.name}")
-        if leader.node_id not in leader.in_sync:
+        if host.settings.node_id not in leader.in_sync:
             raise Violation("in-sync", f"{host.name} leads {partition} and is not in sync: {leader.in_sync}")
 
     # --- the newest metadata ---

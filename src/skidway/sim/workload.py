@@ -9,7 +9,9 @@ from typing import Any
 from skidway.errors import ErrorCode
 from skidway.sim.clients import Client
 from skidway.sim.cluster import Cluster
+from skidway.sim.group_laws import GroupLaws
 from skidway.sim.history import History
+from skidway.sim.members import Member
 from skidway.sim.network import Address, Network
 from skidway.sim.plan import Plan, TopicPlan
 from skidway.sim.producers import Producer
@@ -124,7 +126,9 @@ def _nothing(reply: Any) -> None:
     pass
 
 
-def make_clients(world: World, network: Network, cluster: Cluster, plan: Plan, history: History) -> list[Client]:
+def make_clients(
+    world: World, network: Network, cluster: Cluster, plan: Plan, history: History, groups: GroupLaws
+) -> list[Client]:
     addresses = cluster.addresses
     clients: list[Client] = []
     for number, producer_plan in enumerate(plan.producers):
@@ -132,6 +136,11 @@ def make_clients(world: World, network: Network, cluster: Cluster, plan: Plan, h
     counts = {topic.name: topic.partitions for topic in plan.topics}
     for number in range(plan.readers):
         clients.append(Reader(world, network, f"r{number}", addresses, counts, history))
+    for group in plan.groups:
+        read = {group.topic: counts[group.topic]}
+        for number in range(group.members):
+            place = f"{group.name}{'abcdefgh'[number]}"
+            clients.append(Member(world, network, place, addresses, group.name, read, history, groups))
     for client in clients:
         client.brokers.versions.update(plan.versions)
     return clients
