@@ -247,14 +247,25 @@ class Node:
         return self.hosting.started or not self.settings.is_broker
 
     def submit(
-        self, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
+        self,
+        operation: Operation[Reply],
+        now_ms: int,
+        respond: Callable[[Reply | ProtocolError], None],
+        *,
+        when_hosted: bool = True,
     ) -> None:
-        """Ask the controller of this node; the answer comes when what it decided is committed and done."""
+        """Ask the controller of this node; the answer comes when what it decided is committed and done.
+
+        `when_hosted` false: done or not. Other nodes must not wait for the partitions that this one opens.
+        """
         if self.failure is not None:
             # What it would decide on may never be committed, so the answer might wait for ever.
             respond(StorageError(self.failure))
             return
-        self.controllers.submit(operation, now_ms, lambda reply: self.hosting.when_done(lambda: respond(reply)))
+        if when_hosted:
+            self.controllers.submit(operation, now_ms, lambda reply: self.hosting.when_done(lambda: respond(reply)))
+        else:
+            self.controllers.submit(operation, now_ms, respond)
 
     def ask_controller(
         self,

@@ -20,5 +20,6 @@ def handle(node: Node, call: Call, request: AllocateProducerIdsRequest) -> Alloc
         else:
             call.reply(AllocateProducerIdsResponse(producer_id_start=reply.first, producer_id_len=reply.count))
 
-    node.submit(AllocateProducerIds(request.broker_id, request.broker_epoch), call.now_ms, answer)
+    operation = AllocateProducerIds(request.broker_id, request.broker_epoch)
+    node.submit(operation, call.now_ms, answer, when_hosted=False)
     return None

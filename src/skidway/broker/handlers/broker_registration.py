@@ -43,5 +43,6 @@ def handle(node: Node, call: Call, request: BrokerRegistrationRequest) -> Broker
         ),
         call.now_ms,
         answer,
+        when_hosted=False,
     )
     return None
