@@ -11,6 +11,8 @@ from skidway.client.cluster import Cluster as Client
 from skidway.testing import Cluster
 from waiting import eventually
 
+pytestmark = pytest.mark.xdist_group("cluster")  # never two clusters at once on few cores
+
 
 def is_running(pid: int) -> bool:
     try:
