@@ -20,6 +20,5 @@ def handle(node: Node, call: Call, request: AllocateProducerIdsRequest) -> Alloc
         else:
             call.reply(AllocateProducerIdsResponse(producer_id_start=reply.first, producer_id_len=reply.count))
 
-    operation = AllocateProducerIds(request.broker_id, request.broker_epoch)
-    node.submit(operation, call.now_ms, answer, when_hosted=False)
+    node.decide(AllocateProducerIds(request.broker_id, request.broker_epoch), call.now_ms, answer)
     return None

@@ -26,7 +26,7 @@ def handle(node: Node, call: Call, request: BrokerRegistrationRequest) -> Broker
         else:
             call.reply(BrokerRegistrationResponse(broker_epoch=reply.epoch))
 
-    node.submit(
+    node.decide(
         RegisterBroker(
             request.broker_id,
             request.incarnation_id,
@@ -43,6 +43,5 @@ def handle(node: Node, call: Call, request: BrokerRegistrationRequest) -> Broker
         ),
         call.now_ms,
         answer,
-        when_hosted=False,
     )
     return None
