@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from skidway.errors import StorageError
 from skidway.limits import Limits
 from skidway.log.cleaning import CleanTicket, Compaction, DirectCompactor, SwapTicket
 from skidway.log.logs import Logs
@@ -50,6 +51,10 @@ class World:
         self.restarts = 0
         self.compactions = 0
         self.running: tuple[Compaction, CleanTicket | SwapTicket] | None = None
+        self.committed = 0
+        self.restarting: int | None = None
+        self.cutting_to = 1 << 62
+        self.abandoned = 0
         self.logs = Logs.open(self.disk, self.limits)
         self.log = self.logs.create(TOPIC, 0, TOPIC_ID, self.settings, self.now_ms)
 
@@ -93,7 +98,9 @@ class World:
         if ticket is not None:
             ticket.run()
             self.log.finish_sync(ticket)
-            self.log.advance_high_watermark(self.log.synced_offset)
+            ends = [h.last_offset + 1 for h in self.headers if h.last_offset < self.log.synced_offset]
+            self.log.advance_high_watermark(draw.choice(ends[-3:] or [0]))
+            self.committed = max(self.committed, self.log.high_watermark)
 
     def save(self, draw: random.Random) -> None:
         ticket = self.logs.begin_save(self.now_ms)
@@ -113,9 +120,16 @@ class World:
             self.running = compaction, compaction.clean(DirectCompactor(self.disk))
             return
         compaction, ticket = self.running
-        ticket.run()
+        try:
+            ticket.run()
+        except OSError:
+            assert compaction.abandoned  # the files it was to read are gone
         if isinstance(ticket, CleanTicket):
-            assert ticket.result is not None, ticket.damage
+            if ticket.result is None:
+                assert compaction.abandoned, ticket.damage
+                compaction.end()
+                self.running = None
+                return
             following = compaction.on_cleaned(ticket.result)
         else:
             following = compaction.on_swapped(ticket)
@@ -133,6 +147,41 @@ class World:
         elif not draw.randrange(3):
             self.log.delete_records_before(draw.randrange(self.log.start_offset, self.log.high_watermark + 1))
         self.log.delete_scheduled(self.now_ms + 100)
+
+    def cut(self, draw: random.Random) -> None:
+        """A new leader does not have its tail. What is being compacted is committed, and goes on."""
+        self.cutting_to = offset = draw.randrange(self.committed, self.log.end_offset + 1)
+        for header in self.headers:
+            if header.base_offset < offset <= header.last_offset:
+                self.cutting_to = header.base_offset
+        compaction = self.log.compaction
+        self.log.truncate_to(offset, self.now_ms)
+        assert self.log.compaction is compaction
+        self.cutting_to = 1 << 62
+        self.keep_below_end()
+
+    def begin_anew(self, draw: random.Random) -> None:
+        """A leader that begins elsewhere: what is being compacted is nothing any more."""
+        offset = draw.randrange(self.log.end_offset + 10)
+        compaction = self.log.compaction
+        self.restarting = offset
+        try:
+            self.log.restart_at(offset, self.now_ms)
+        except StorageError:
+            assert compaction is not None or self.log.doomed
+            self.restarting = None
+            assert self.log.failure is None
+            return
+        assert self.log.compaction is None
+        self.abandoned += compaction is not None
+        self.on_restarted(offset)
+
+    def on_restarted(self, offset: int) -> None:
+        self.restarting = None
+        self.committed = offset
+        self.keep_below_end()
+        assert self.log.start_offset == self.log.end_offset == offset
+        self.headers, self.records, self.gone, self.sequences = [], {}, set(), {}
 
     def close(self, draw: random.Random) -> None:
         if self.running is None:
@@ -158,7 +207,8 @@ class World:
         *[append] * 8,
         *[roll, sync] * 3,
         *[step_compaction] * 4,
-        *[compact, compact, save, wait, forget, close, crash, crash_soon, crash_soon],
+        *[compact, compact, save, wait, forget, cut, cut, close, crash, crash_soon, crash_soon],
+        *[begin_anew],
     )
 
     def play(self, steps: list[tuple[int, int]]) -> None:
@@ -174,7 +224,7 @@ class World:
         self.check()
 
     def reopen(self) -> None:
-        synced = self.log.synced_offset
+        synced = self.log.synced_offset if self.restarting is None else 0
         self.restarts += 1
         self.running = None
         self.logs = Logs.open(self.disk, self.limits)
@@ -183,7 +233,19 @@ class World:
         else:
             self.log = self.logs.create(TOPIC, 0, TOPIC_ID, self.settings, self.now_ms)
         assert self.log.failure is None, self.log.failure
-        assert self.log.end_offset >= synced
+        offset, log = self.restarting, self.log
+        if (log.start_offset, log.end_offset, log.size()) == (offset, offset, 0):
+            self.on_restarted(log.end_offset)
+        self.restarting = None
+        assert self.log.end_offset >= min(synced, self.cutting_to)
+        self.cutting_to = 1 << 62
+        self.log.begin_at(self.logs.saved_watermarks.get((TOPIC, 0), 0))
+        assert self.log.high_watermark <= max(self.committed, self.log.start_offset)
+        self.keep_below_end()
+        names = self.disk.list(f"{TOPIC}-0")
+        assert not [name for name in names if name.endswith((".swap", ".cleaned"))]
+
+    def keep_below_end(self) -> None:
         # What never became durable was never there.
         self.headers = [header for header in self.headers if header.base_offset < self.log.end_offset]
         self.records = {offset: record for offset, record in self.records.items() if offset < self.log.end_offset}
@@ -191,8 +253,6 @@ class World:
         self.sequences = {
             header.producer_id: header.last_sequence + 1 for header in self.headers if header.producer_id >= 0
         }
-        names = self.disk.list(f"{TOPIC}-0")
-        assert not [name for name in names if name.endswith((".swap", ".cleaned"))]
 
     # Checks.
 
@@ -277,10 +337,12 @@ def test_long_histories_of_a_compacted_log(seed: int) -> None:
 
 
 def test_the_histories_do_compact() -> None:
-    total = 0
-    for seed in range(10):
+    total = abandoned = 0
+    for seed in range(20):
         draw = random.Random(seed)
         world = World(seed)
         world.play([(draw.randrange(len(World.STEPS)), draw.randrange(2**32)) for _ in range(150)])
         total += world.compactions
+        abandoned += world.abandoned
     assert total > 20
+    assert abandoned

@@ -16,6 +16,7 @@ from skidway.log.epochs import LeaderEpochs
 from skidway.log.producers import Producers
 from skidway.records.batch import BatchHeader, read_header, stamp
 from skidway.records.record import Record, build_batch
+from skidway.sim.disk import Crashed
 
 
 class ReplicaWorld(World):
@@ -144,6 +145,14 @@ class ReplicaWorld(World):
         else:
             self.check_now()
 
+    def checkpoint(self, draw: random.Random) -> None:
+        ticket = self.log.checkpoint()
+        if ticket is not None:
+            ticket.run()
+            self.tickets.append((ticket, True))
+        while any(done for _, done in self.tickets):
+            self.finish(draw)
+
     def finish(self, draw: random.Random) -> None:
         done = [number for number, (_, done) in enumerate(self.tickets) if done]
         if not done:
@@ -259,3 +268,34 @@ def test_long_lives_of_replicas(seed: int) -> None:
     draw = random.Random(seed)
     steps = [(draw.randrange(len(ReplicaWorld.STEPS)), draw.randrange(2**32)) for _ in range(150)]
     ReplicaWorld(seed, reckless=seed % 2 == 1).play(steps)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_truncation_may_be_interrupted_anywhere(seed: int) -> None:
+    """A checkpoint is under way while the log is cut or begins anew, and runs before, between or after."""
+    for stop in range(1, 46):
+        draw = random.Random(seed)
+        world = ReplicaWorld(seed)
+        world.settings.segment_bytes = 700
+        for act in (world.fetch, world.sync, world.fetch, world.checkpoint, world.save, world.fetch, world.checkpoint):
+            act(draw)
+        if seed % 2:
+            world.forget(draw)
+            world.checkpoint(draw)
+        world.fetch(draw)
+        ticket = world.log.checkpoint()
+        if ticket is not None:
+            world.tickets.append((ticket, False))
+        if seed % 3 == 0:
+            world.run(draw)
+        world.fetch(draw)
+        begin = world.begin_anew if seed % 4 == 3 else world.cut
+        world.disk.crash_at = world.disk.operations + stop
+        try:
+            for act in (begin, world.fetch, world.run, world.roll, world.fetch, world.finish, world.save):
+                act(draw)
+        except Crashed:
+            pass
+        world.crash(draw)
+        for act in (world.fetch, world.sync, world.cut, world.crash):
+            act(draw)

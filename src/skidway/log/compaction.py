@@ -346,7 +346,10 @@ def _headers(disk: Disk, path: str, size: int) -> Iterator[tuple[int, ...]]:
     file = disk.open(path)
     position = 0
     while size - position >= HEADER_BYTES:
-        fields = HEADER.unpack(file.read_at(position, HEADER_BYTES))
+        data = file.read_at(position, HEADER_BYTES)
+        if len(data) < HEADER_BYTES:
+            raise StorageError(f"{path} ends inside a batch at {position}")
+        fields = HEADER.unpack(data)
         if fields[1] + PREFIX_BYTES < HEADER_BYTES:
             raise StorageError(f"{path} has no batch at {position}")
         yield fields

@@ -128,8 +128,8 @@ class Loader:
         except (Unproven, StorageError) as error:
             return self._quarantined(segments, start_offset, str(error))
         for epoch, begin in self.saved_epochs:
-            # It began and nobody wrote in it: no batch tells.
-            if begin == end_offset:
+            # It began and nobody wrote in it: no batch tells. Nor does any tell a file from before a cut.
+            if begin == end_offset and not self.truncated.is_marked:
                 epochs.assign(epoch, begin)
         start = max(start_offset, segments[0].base_offset)
         if start > end_offset and any(segment.size for segment in segments):

@@ -51,8 +51,9 @@ def forget(log: Log) -> None:
 
 
 def is_over(log: Log) -> bool:
-    """Whether there is a truncation to forget, and no work under way that was begun before it."""
-    return log.truncated.is_marked and log.failure is None and not log.is_checkpointing
+    """Whether there is a truncation to forget, no work under way that was begun before it, and nothing to save."""
+    busy = log.is_checkpointing or log.epochs_changed
+    return log.truncated.is_marked and log.failure is None and not busy
 
 
 def truncate(log: Log, offset: int, now_ms: int) -> None:
@@ -155,6 +156,8 @@ def _stop_compaction(log: Log, base_offset: int) -> None:
 
 def _cut(log: Log, segment: Segment, position: int, end_offset: int, now_ms: int) -> None:
     disk, directory = log.disk, log.directory
+    # First, as it may have to read the files that go.
+    segment.cut(position, end_offset, log.settings.index_interval_bytes)
     for name in disk.list(directory):
         vouched = snapshot_offset(name)
         if vouched is not None and vouched > end_offset:
@@ -171,7 +174,6 @@ def _cut(log: Log, segment: Segment, position: int, end_offset: int, now_ms: int
     disk.sync_directory(directory)
     segment.file.truncate(position)
     segment.file.sync()
-    segment.cut(position, end_offset, log.settings.index_interval_bytes)
     segment.synced_size = position
     segment.first_timestamp = next(segment.batches(0, position))[4] if position else -1
     log.producers, recovery_point = _producers_at(log, end_offset, now_ms)
