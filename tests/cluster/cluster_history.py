@@ -36,6 +36,8 @@ QUICK = {
 class History:
     acknowledged: dict[Place, Log] = field(default_factory=lambda: defaultdict(dict))
     sent: dict[Place, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    somewhere: dict[Place, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    """Acknowledged, it was not said where."""
     seen: dict[Place, Log] = field(default_factory=lambda: defaultdict(dict))
     failures: list[str] = field(default_factory=list)
     """Messages that were given up: they may be there or not."""
@@ -47,10 +49,13 @@ class History:
     def count(self) -> int:
         return len(self.acknowledged_at)
 
-    def acknowledge(self, place: Place, offset: int, value: bytes) -> None:
+    def acknowledge(self, place: Place, offset: int | None, value: bytes) -> None:
+        """Without an offset where librdkafka knows only from a later answer that the message is there."""
         with self.lock:
             self.acknowledged_at.append(time.monotonic())
-            if self.acknowledged[place].setdefault(offset, value) != value:
+            if offset is None:
+                self.somewhere[place].add(value)
+            elif self.acknowledged[place].setdefault(offset, value) != value:
                 self.wrong.append(f"{place}: two messages were acknowledged at offset {offset}")
 
     def see(self, place: Place, offset: int, value: bytes) -> None:
@@ -69,6 +74,7 @@ class History:
         with self.lock:
             told = {place: dict(log) for place, log in self.acknowledged.items()}
             seen = {place: dict(log) for place, log in self.seen.items()}
+            somewhere = {place: set(values) for place, values in self.somewhere.items()}
             places = {place for place, values in self.sent.items() if values}
         found = read_all(bootstrap, places)
         problems = list(self.wrong)
@@ -77,9 +83,11 @@ class History:
                 sent = set(self.sent[place])
             problems += _strange(place, found[place], sent)
             problems += _missing(place, found[place], told.get(place, {}), seen.get(place, {}))
+            for value in somewhere.get(place, set()) - set(found[place].values()):
+                problems.append(f"{place}: {short(value)}, acknowledged, is lost")
             problems += _disorder(place, found[place])
         assert not problems, f"{len(problems)} wrong: " + "; ".join(problems[:10])
-        return sum(len(log) for log in told.values())
+        return sum(len(log) for log in told.values()) + sum(len(values) for values in somewhere.values())
 
 
 def _strange(place: Place, found: Log, sent: set[bytes]) -> Iterable[str]:

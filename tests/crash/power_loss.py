@@ -261,7 +261,11 @@ class History:
 
     def excuse(self, topic: Topic, code: int) -> None:
         """The only good reason to refuse: the topic is gone, or an older one of its name is just leaving."""
-        gone = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+        gone = (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        )
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and topic.name in self.deleted_names:
             return  # An earlier batch came too early for the new topic, and this client does not repeat it first.
         assert code in gone, ErrorCode(code).name

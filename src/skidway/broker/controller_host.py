@@ -95,7 +95,7 @@ class ControllerHost:
         return controller
 
     def _arm(self) -> None:
-        if self.active is None or self._node.failure is not None:
+        if self.active is None or self._node.failure is not None or self._watches_nobody():
             return
         deadline_ms = max(self.active.machine.deadline_ms, self._node.clock.monotonic_ms())
         timer = self._timer
@@ -114,6 +114,11 @@ class ControllerHost:
             for operation in self.active.machine.due(now_ms):
                 self.submit(operation, now_ms, _ignore)
             self._arm()
+
+    def _watches_nobody(self) -> bool:
+        """A broker that is alone with its controller is alive if that is, and nobody could take its place."""
+        node = self._node
+        return node.quorum.alone and set(node.image.brokers) <= {node.settings.node_id}
 
 
 class _Tail:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Ask = Callable[[Message, Callable[[Message | None], None], int], None]
 PARTITIONS_PER_REQUEST_MAX = 1_000
 RETRY_MS = 100
+TOLD_AT_ONCE_MAX = 20
+"""A broker that goes is in thousands of sets; nobody reads so many lines, and writing them takes its time."""
 
 
 class InSync:
@@ -39,6 +41,8 @@ class InSync:
         self._waiting: dict[Partition, None] = {}
         self._asked: dict[Partition, Proposal] = {}
         self._armed = False
+        self._changes: list[tuple[Partition, Sequence[int], Sequence[int]]] = []
+        """To be told: the in-sync sets before and after."""
 
     def start(self, now_ms: int) -> None:
         self.node.timers.at(now_ms + self.lag_ms // 2, self._check)
@@ -69,10 +73,18 @@ class InSync:
 
     def on_metadata(self, partition: Partition, before: PartitionRole) -> None:
         """A partition that this node leads, in the same epoch as before, has other replicas or another in-sync set."""
-        now = partition.role
-        if list(before.in_sync) != list(now.in_sync):
-            self.node.on_event(f"{partition}: in-sync set {_listed(before.in_sync)} -> {_listed(now.in_sync)}")
+        if list(before.in_sync) != list(partition.role.in_sync):
+            if not self._changes:
+                self.node.timers.at(self.node.clock.monotonic_ms(), self._tell)
+            self._changes.append((partition, before.in_sync, partition.role.in_sync))
         self.node.replica_polls.note(partition)
+
+    def _tell(self) -> None:
+        changes, self._changes = self._changes, []
+        for partition, before, now in changes[:TOLD_AT_ONCE_MAX]:
+            self.node.on_event(f"{partition}: in-sync set {_listed(before)} -> {_listed(now)}")
+        if len(changes) > TOLD_AT_ONCE_MAX:
+            self.node.on_event(f"and the in-sync sets of {len(changes) - TOLD_AT_ONCE_MAX} other partitions changed")
 
     def _send_after(self, wait_ms: int) -> None:
         if not self._armed and not self._asked:
@@ -102,6 +114,7 @@ class InSync:
     def _answered(self, response: Message | None) -> None:
         asked, self._asked = self._asked, {}
         answers = {}
+        again: dict[Partition, None] = {}
         lost = ErrorCode.REQUEST_TIMED_OUT
         if isinstance(response, AlterPartitionResponse):
             lost = ErrorCode(response.error_code) if response.error_code else lost
@@ -119,11 +132,15 @@ class InSync:
             else:
                 partition.on_alter_failed(proposal, answer.error_code)
             if partition.leader.proposal is proposal and not proposal.settled:
-                self._waiting[partition] = None
+                again[partition] = None
             else:
+                self.propose(partition)
                 self.node.replica_polls.note(partition)
         if self._waiting:
-            self._send_after(RETRY_MS if len(answers) < len(asked) else 0)
+            self._send_after(0)
+        if again:
+            self._waiting.update(again)
+            self._send_after(RETRY_MS)
 
 
 def _asked(index: int, proposal: Proposal) -> RequestPartitionData:

@@ -153,8 +153,11 @@ class Node:
         self.quorum = self._open_quorum(identity, wall_ms)
         if self.quorum.alone:
             self._settle_now(now_ms)
-            assert self.controls, "nobody else could lead"
-            if not set(self.image.brokers) - {settings.node_id} and settings.is_broker:
+            if not self.controls:
+                # The disk takes nothing, not even an election. What is there can be read all the same.
+                self.quorum.publish_own()
+                self.begin_hosting()
+            elif not set(self.image.brokers) - {settings.node_id} and settings.is_broker:
                 self._register_now(identity, now_ms)
         self.upkeep.start(now_ms)
         self.in_sync.start(now_ms)
@@ -249,12 +252,18 @@ class Node:
     def submit(
         self, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
     ) -> None:
-        """Ask the controller of this node; the answer comes when what it decided is committed and done."""
+        """Ask the controller of this node; the answer comes when what it decided is committed, and done here."""
+        self.decide(operation, now_ms, lambda reply: self.hosting.when_done(lambda: respond(reply)))
+
+    def decide(
+        self, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
+    ) -> None:
+        """The same, answered when it is committed: for brokers, which must not wait for each other's files."""
         if self.failure is not None:
             # What it would decide on may never be committed, so the answer might wait for ever.
             respond(StorageError(self.failure))
             return
-        self.controllers.submit(operation, now_ms, lambda reply: self.hosting.when_done(lambda: respond(reply)))
+        self.controllers.submit(operation, now_ms, respond)
 
     def ask_controller(
         self,
@@ -266,7 +275,7 @@ class Node:
     ) -> None:
         """Ask the active controller, wherever it is; None when it cannot be asked."""
         leader = self.controller_id
-        if self.controls:
+        if self.controls or self.quorum.alone:
             ask_here(self, request, now_ms, respond)
         elif leader in (-1, self.settings.node_id):
             self.timers.at(now_ms, lambda: respond(None))

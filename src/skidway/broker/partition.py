@@ -50,12 +50,10 @@ class Appended:
 
 class Partition:
     __slots__ = (
-        "_bytes_at",
         "_lag_ms",
         "_node_id",
+        "_tickets",
         "alone",
-        "appended_bytes",
-        "committed_bytes",
         "compacting",
         "flush_sync",
         "index",
@@ -107,10 +105,8 @@ class Partition:
         """Why the last batch was not taken, if it is worth another try."""
         self.watched = False
         """Whether followers wait for what is appended."""
-        # Since the log was opened: how many bytes were appended, and how many of them are committed.
-        self.appended_bytes = 0
-        self.committed_bytes = 0
-        self._bytes_at: dict[SyncTicket, int] = {}
+        self._tickets: dict[SyncTicket, None] = {}
+        """What workers are at."""
         self.configure(config)
 
     def __repr__(self) -> str:
@@ -121,9 +117,8 @@ class Partition:
         self.flush_sync = config.flush == "sync"
         self.min_in_sync = self.leader.min_in_sync = config.min_insync_replicas
         self.log.settings = log_settings(config)
-        if not self.flush_sync:
-            self._stored(self.log.end_offset, self.appended_bytes)
-        elif self.log.synced_offset < self.log.end_offset:
+        self._stored(self.stored_offset)
+        if self.flush_sync and self.log.synced_offset < self.log.end_offset:
             self.turn.wants_sync(self)
 
     # Its role.
@@ -210,13 +205,12 @@ class Partition:
         """Append a batch that needs no checks; returns its base offset."""
         log = self.log
         base_offset = log.append(batch, header, self.leader.epoch, wall_ms)
-        self.appended_bytes += len(batch)
         if self.watched:
             self.turn.has_grown(self, len(batch))
         if self.flush_sync:
             self.turn.wants_sync(self)
         else:
-            self._stored(log.end_offset, self.appended_bytes)
+            self._stored(log.end_offset)
         return base_offset
 
     def divergence(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
@@ -269,10 +263,8 @@ class Partition:
         try:
             log.append_fetched(records, wall_ms)
         finally:
-            if log.end_offset != before:
-                self.appended_bytes += len(records)
-                if self.flush_sync:
-                    self.turn.wants_sync(self)
+            if log.end_offset != before and self.flush_sync:
+                self.turn.wants_sync(self)
 
     def cut_to(self, offset: int, wall_ms: int) -> None:
         """Give up everything from `offset` on: the leader does not have it. StorageError: not now, or never again if
@@ -290,12 +282,8 @@ class Partition:
 
     def advance(self, high_watermark: int) -> None:
         """The watermark follows from what other nodes stored, or from what the leader says."""
-        log = self.log
-        before = log.high_watermark
-        if high_watermark > before:
-            log.advance_high_watermark(high_watermark)
-            self.turn.has_moved(self, log.committed_bytes_after(before))
-            self.committed_bytes = self.appended_bytes
+        if high_watermark > self.log.high_watermark:
+            self.turn.has_moved(self, self.log.advance_high_watermark(high_watermark))
 
     # Syncs.
 
@@ -306,26 +294,26 @@ class Partition:
         ticket = self.log.begin_sync()
         if ticket is not None:
             self.syncing = True
-            self._bytes_at[ticket] = self.appended_bytes
+            self._tickets[ticket] = None
         return ticket
 
     def begin_checkpoint(self) -> SyncTicket | None:
         """A sync that also saves what bounds the next recovery; it may run beside an ordinary one."""
         ticket = self.log.checkpoint()
         if ticket is not None:
-            self._bytes_at[ticket] = self.appended_bytes
+            self._tickets[ticket] = None
         return ticket
 
     @property
     def in_flight(self) -> bool:
         """Whether a worker is at its files."""
-        return bool(self._bytes_at) or self.compacting
+        return bool(self._tickets) or self.compacting
 
     def finish_sync(self, ticket: SyncTicket, *, housekept: bool = True) -> None:
         """A worker is done with the ticket. Not `housekept`: everything is synced, but not all else could be done."""
         if not ticket.is_checkpoint:
             self.syncing = False
-        stored_bytes = self._bytes_at.pop(ticket)
+        del self._tickets[ticket]
         if self.removed:
             return
         if housekept:
@@ -334,7 +322,7 @@ class Partition:
             self.log.finish_without_housekeeping(ticket)
         if not self.flush_sync:
             return
-        self._stored(self.log.synced_offset, stored_bytes)
+        self._stored(self.log.synced_offset)
         if self.log.synced_offset < self.log.end_offset:
             self.turn.wants_sync(self)
 
@@ -342,15 +330,8 @@ class Partition:
         """The disk failed under it: no more writes, reads go on."""
         self.log.fail(reason)
 
-    def _stored(self, offset: int, stored_bytes: int) -> None:
-        high_watermark = self.leader.on_stored(offset)
-        if high_watermark > self.log.high_watermark:
-            if not self.alone:
-                self.advance(high_watermark)
-                return
-            self.log.advance_high_watermark(high_watermark)
-            self.turn.has_moved(self, stored_bytes - self.committed_bytes)
-            self.committed_bytes = stored_bytes
+    def _stored(self, offset: int) -> None:
+        self.advance(self.leader.on_stored(offset))
 
 
 class Journal:

@@ -285,6 +285,12 @@ class QuorumHost:
         self.published_offset = snapshot.end_offset
         self.node.on_metadata_replaced(image)
 
+    def publish_own(self) -> None:
+        """For a quorum of one that cannot lead: nobody else could ever have decided otherwise."""
+        assert self.alone
+        self.quorum.high_watermark = max(self.quorum.high_watermark, self.log.synced_offset)
+        self._publish()
+
     def begin_snapshot(self, wall_ms: int) -> SnapshotTicket | None:
         """When the log has grown enough since the last one."""
         if self.metadata.bytes_since_snapshot < self.node.limits.metadata_snapshot_bytes:

@@ -141,6 +141,51 @@ def elect_leaders(
         raise typer.Exit(EXIT_FAILED)
 
 
+@app.command(epilog="Example: skidway cluster unregister 4")
+@friendly
+def unregister(
+    broker: Annotated[int, typer.Argument(help="The number of a broker that is gone for good.", min=0)],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Forget a broker that was drained and stopped."""
+    admin = cluster_admin(bootstrap, timeout)
+    brokers = admin.describe_cluster().brokers
+    if broker not in brokers:
+        fail(f"there is no broker {broker}; there are {', '.join(map(str, brokers))}")
+    if not brokers[broker].fenced:
+        fail(f"broker {broker} is up; stop it first")
+    kept = sum(broker in partition.replicas for partition in admin.partitions().values())
+    if kept:
+        fail(f"broker {broker} has replicas of {kept} partitions; move them first: skidway cluster drain {broker}")
+    admin.unregister_broker(broker)
+    typer.echo(f"broker {broker} is forgotten")
+
+
+@app.command("add-voter", epilog="Example: skidway cluster add-voter 4")
+@friendly
+def add_voter(
+    node: Annotated[int, typer.Argument(help="The number of a node with the role controller.", min=0)],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Let a node decide on the cluster's metadata; one at a time."""
+    cluster_admin(bootstrap, timeout).add_voter(node)
+    typer.echo(f"node {node} is a voter")
+
+
+@app.command("remove-voter", epilog="Example: skidway cluster remove-voter 1")
+@friendly
+def remove_voter(
+    node: Annotated[int, typer.Argument(help="The number of a voter.", min=0)],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Let a node decide on the cluster's metadata no more; one at a time."""
+    cluster_admin(bootstrap, timeout).remove_voter(node)
+    typer.echo(f"node {node} is no voter any more")
+
+
 def _describe(admin: "ClusterAdmin") -> dict[str, Any]:
     from skidway.client.errors import BrokerError, Unsupported
 

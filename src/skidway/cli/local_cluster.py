@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -113,14 +114,14 @@ class LocalCluster:
     def running(self) -> list[LocalNode]:
         return [node for node in self.nodes if node.state != "ended"]
 
-    def stop(self, controller: int | None = None) -> None:
+    def stop(self, controller: int | None = None, on_stopped: Callable[[LocalNode], None] = lambda node: None) -> None:
         """One after the other, the controller late, so that each hands over what it leads. When the rest would not be
         a majority any more there is nobody to hand over to: then all that are left at once."""
         majority = self.plan.nodes // 2 + 1
         order = sorted(self.running, key=lambda node: (node.number == controller, node.number))
         while len(order) > majority:
-            self._terminate([order.pop(0)])
-        self._terminate(order)
+            self._terminate([order.pop(0)], on_stopped)
+        self._terminate(order, on_stopped)
 
     def kill(self) -> None:
         for node in self.nodes:
@@ -147,8 +148,8 @@ class LocalCluster:
             "--default-replication-factor": str(min(REPLICATION_MAX, self.plan.nodes)),
             "--ready-file": str(node.ready_file),
         }
-        words = [word for flag, value in flags.items() for word in (flag, value)]
-        words += [word for setting in self._settings for word in ("--set", setting)]
+        words = [f"{flag}={value}" for flag, value in flags.items()]
+        words += [f"--set={setting}" for setting in self._settings]
         with node.log_file.open("ab") as log:
             node.process = subprocess.Popen(
                 # It ends when our end of its standard input does: no node is left behind, whatever becomes of us.
@@ -159,7 +160,7 @@ class LocalCluster:
                 start_new_session=True,  # Ctrl-C is ours: they are stopped in order
             )
 
-    def _terminate(self, nodes: list[LocalNode]) -> None:
+    def _terminate(self, nodes: list[LocalNode], on_stopped: Callable[[LocalNode], None]) -> None:
         deadline = time.monotonic() + STOP_TIMEOUT_S
         for node in nodes:
             node.stopping = True
@@ -173,6 +174,7 @@ class LocalCluster:
             except subprocess.TimeoutExpired:
                 node.process.kill()
                 node.process.wait()
+            on_stopped(node)
 
 
 def _lock(directory: Path) -> int:
@@ -202,7 +204,7 @@ def _plan(directory: Path, nodes: int | None, base_port: int | None) -> Plan:
             return known
         plan = Plan(known.nodes, base_port or known.base_port, known.cluster_id)
     else:
-        plan = Plan(nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT, secrets.token_urlsafe(16))
+        plan = Plan(nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT, secrets.token_hex(11))
     if plan.base_port + plan.nodes - 1 > PORT_MAX:
         raise CannotStart(f"{plan.nodes} ports from {plan.base_port} on: the last port there is, is {PORT_MAX}")
     temporary = file.with_suffix(".tmp")

@@ -33,6 +33,7 @@ class View:
 
 def watch(cluster: LocalCluster) -> int:
     """Returns the exit code."""
+    typer.echo(f"cluster in {cluster.directory}; clients connect to {cluster.plan.bootstrap}; Ctrl-C stops it")
     show, finish = _table(cluster) if sys.stdout.isatty() else _lines(cluster)
     view = View()
     try:
@@ -43,7 +44,7 @@ def watch(cluster: LocalCluster) -> int:
             show(view)
     except KeyboardInterrupt:
         finish()
-        typer.echo("stopping")
+        typer.echo("stopping; Ctrl-C again kills")
         return _stop(cluster, view)
     finish()
     for node in cluster.nodes:
@@ -80,7 +81,7 @@ def look(cluster: LocalCluster) -> View | None:
 
 def _stop(cluster: LocalCluster, view: View) -> int:
     try:
-        cluster.stop(view.controller)
+        cluster.stop(view.controller, lambda node: typer.echo(f"node {node.number} stopped"))
     except KeyboardInterrupt:
         typer.echo("killed: logs are recovered at the next start", err=True)
         cluster.kill()
@@ -108,7 +109,6 @@ def _lines(cluster: LocalCluster) -> tuple[Callable[[View], None], Callable[[], 
                 known[node.number] = condition
                 typer.echo(f"node {node.number} at {node.address}: {condition}")
 
-    typer.echo(f"cluster in {cluster.directory}; clients connect to {cluster.plan.bootstrap}")
     return show, lambda: None
 
 
@@ -120,9 +120,7 @@ def _table(cluster: LocalCluster) -> tuple[Callable[[View], None], Callable[[], 
     colours = {"up": "green", "controller": "bold green", "joining": "yellow", "starting": "yellow"}
 
     def draw(view: View) -> Any:
-        table = Table(
-            box=None, padding=(0, 2, 0, 0), caption=f"clients connect to {cluster.plan.bootstrap}; Ctrl-C stops"
-        )
+        table = Table(box=None, padding=(0, 2, 0, 0))
         for name in ("node", "address", "state", "leads", "replicas", "behind", "pid"):
             table.add_column(name, justify="left" if name in ("address", "state") else "right")
         for node in cluster.nodes:

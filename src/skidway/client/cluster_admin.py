@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from skidway.client.admin import Admin
-from skidway.client.cluster import RETRY_PAUSE_MS, Partition
+from skidway.client.cluster import Partition
 from skidway.client.errors import BrokerError, check
 from skidway.client.moves import PartitionKey
 from skidway.errors import ErrorCode
+from skidway.wire.schema.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 from skidway.wire.schema.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -28,8 +29,11 @@ from skidway.wire.schema.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from skidway.wire.schema.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from skidway.wire.schema.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 METADATA_TOPIC = "__cluster_metadata"
+LISTENER = "CONTROLLER"
 PREFERRED = 0
 UNCLEAN = 1
 POLL_MS = 200
@@ -51,6 +55,7 @@ class QuorumMember:
     lag: int
     caught_up_ms: int
     """When it last had all that the leader had, in wall time; -1 if not known."""
+    directory_id: bytes = bytes(16)
 
 
 @dataclass(slots=True)
@@ -192,19 +197,52 @@ class ClusterAdmin(Admin):
                 results[key] = _refusal(key, result.error_code, result.error_message)
         return results
 
-    def await_brokers(self, count: int, timeout_ms: int) -> bool:
-        """Wait until so many brokers are there and not fenced."""
-        deadline = time.monotonic() + timeout_ms / 1000
-        while len(self.cluster.refresh([]).brokers) < count:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(RETRY_PAUSE_MS / 1000)
-        return True
+    def add_voter(self, node_id: int) -> None:
+        """A node that follows the metadata becomes one of those that decide on it."""
+        about = f"node {node_id} cannot become a voter"
+        member = next((each for each in self.describe_quorum().observers if each.id == node_id), None)
+        broker = self.describe_cluster().brokers.get(node_id)
+        if member is None or broker is None:
+            text = "it does not follow the metadata; start it with the cluster's voters and the role controller"
+            raise BrokerError(ErrorCode.VOTER_NOT_FOUND, about, text)
+        request = AddRaftVoterRequest(
+            cluster_id=None,
+            timeout_ms=self.cluster.timeout_ms,
+            voter_id=node_id,
+            voter_directory_id=member.directory_id,
+            listeners=[Listener(name=LISTENER, host=broker.host, port=broker.port)],
+        )
+
+        def ask() -> None:
+            reply = self.cluster.controller().call(request, AddRaftVoterResponse)
+            check(reply.error_code, about, reply.error_message)
+
+        self.cluster.retrying(ask)
+
+    def remove_voter(self, node_id: int) -> None:
+        about = f"voter {node_id} cannot be removed"
+        member = next((each for each in self.describe_quorum().voters if each.id == node_id), None)
+        if member is None:
+            raise BrokerError(ErrorCode.VOTER_NOT_FOUND, about, "it is not one of the voters")
+        request = RemoveRaftVoterRequest(cluster_id=None, voter_id=node_id, voter_directory_id=member.directory_id)
+
+        def ask() -> None:
+            reply = self.cluster.controller().call(request, RemoveRaftVoterResponse)
+            check(reply.error_code, about, reply.error_message)
+
+        self.cluster.retrying(ask)
+
+    def unregister_broker(self, broker_id: int) -> None:
+        """The cluster forgets a broker that is gone for good."""
+        request = UnregisterBrokerRequest(broker_id=broker_id)
+        reply = self.cluster.controller().call(request, UnregisterBrokerResponse)
+        check(reply.error_code, f"broker {broker_id} cannot be forgotten", reply.error_message)
 
 
 def _member(state: ReplicaState, end_offset: int) -> QuorumMember:
     behind = max(0, end_offset - state.log_end_offset) if state.log_end_offset >= 0 else end_offset
-    return QuorumMember(state.replica_id, state.log_end_offset, behind, state.last_caught_up_timestamp)
+    caught_up_ms = state.last_caught_up_timestamp
+    return QuorumMember(state.replica_id, state.log_end_offset, behind, caught_up_ms, bytes(state.replica_directory_id))
 
 
 def _refusal(key: PartitionKey, code: int, message: str | None) -> BrokerError | None:

@@ -336,18 +336,19 @@ class Log:
             number += 1
         return self.active, self.active.size
 
-    def committed_bytes_after(self, offset: int) -> int:
-        """About how many bytes a read could get, without touching the disk; never too few."""
-        if offset >= self.high_watermark:
-            return 0
-        if self._tail[0] == offset and self._tail[1] is self._watermark_segment:
-            return self._watermark_position - self._tail[2]
-        return lookup.bytes_between(self.segments, offset, self._watermark_segment, self._watermark_position)
-
-    def advance_high_watermark(self, offset: int) -> None:
-        """Everything below `offset` may be read. Never goes back."""
+    def advance_high_watermark(self, offset: int) -> int:
+        """Everything below `offset` may be read; returns how many bytes that adds. Never goes back."""
         if offset <= self.high_watermark:
-            return
+            return 0
+        before, position = self._watermark_segment, self._watermark_position
+        self._move_watermark(offset)
+        if self._watermark_segment is before:
+            return self._watermark_position - position
+        return (
+            lookup.bytes_between(self.segments, before, self._watermark_segment) + self._watermark_position - position
+        )
+
+    def _move_watermark(self, offset: int) -> None:
         ends = self.ends
         if offset >= self.end_offset:
             self.high_watermark = self.end_offset

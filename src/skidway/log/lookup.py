@@ -5,7 +5,6 @@ A batch that a client filled with what are no records stands for itself: its fir
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -20,15 +19,9 @@ if TYPE_CHECKING:
 Found = tuple[int, int, int]
 
 
-def bytes_between(segments: list[Segment], offset: int, last: Segment, last_position: int) -> int:
-    """About how many bytes lie from `offset` to a position in `last`, without touching the disk; never too few."""
-    if offset < last.base_offset:
-        number = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
-        between = segments[max(number, 0) :]
-        return last_position + sum(s.size for s in between if s.base_offset < last.base_offset)
-    index = last.index
-    entry = index.entries_below(offset + 1 - last.base_offset)
-    return last_position - (index.positions[entry - 1] if entry else 0)
+def bytes_between(segments: list[Segment], first: Segment, last: Segment) -> int:
+    """From the beginning of one segment to that of another."""
+    return sum(segment.size for segment in segments if first.base_offset <= segment.base_offset < last.base_offset)
 
 
 def offset_for_timestamp(log: Log, timestamp: int) -> Found | None:

@@ -21,6 +21,7 @@ from skidway.metadata.operations import (
     BrokerRegistered,
     Heartbeat,
     RegisterBroker,
+    SuspectBroker,
     UnregisterBroker,
 )
 from skidway.metadata.partition_index import PartitionIndex, PartitionKey
@@ -38,7 +39,8 @@ from skidway.wire.schema.metadata_records import (
 CHANGES_MAX = 10_000
 """Partitions one decision fences a broker in; what is left is due at once."""
 GRACE = 4
-"""The part of a session timeout by which a controller may look late before it distrusts itself."""
+"""The part of a session timeout that a last chance takes; and by which a controller may look late before it distrusts
+itself."""
 
 
 # --- who was heard of ---
@@ -50,8 +52,8 @@ class Contact:
     metadata_offset: int = -1
     stop_offset: int | None = None
     """When all others know the metadata up to here, it may stop."""
-    spared: bool = False
-    """Silent, but given a little more time already."""
+    last_chance: bool = False
+    """Silent or suspected, and given a little time already."""
 
 
 @dataclass(slots=True)
@@ -64,7 +66,9 @@ class Heard:
 
 
 @dataclass(slots=True)
-class Spared:
+class LastChance:
+    """To be heard of until then, whatever its session says."""
+
     broker_id: int
     until_ms: int
 
@@ -80,7 +84,7 @@ class Forgotten:
     broker_id: int
 
 
-Note = Heard | Spared | Stopping | Forgotten
+Note = Heard | LastChance | Stopping | Forgotten
 
 
 @dataclass(slots=True)
@@ -94,14 +98,18 @@ class Liveness:
                 contact = self.contacts.get(broker_id)
                 if contact is None or anew:
                     contact = self.contacts[broker_id] = Contact(now_ms)
-                contact.heard_ms, contact.metadata_offset, contact.spared = now_ms, metadata_offset, False
-            case Spared(broker_id, until_ms):
+                contact.heard_ms, contact.metadata_offset, contact.last_chance = now_ms, metadata_offset, False
+            case LastChance(broker_id, until_ms):
                 contact = self.contacts[broker_id]
-                contact.heard_ms, contact.spared = until_ms - self.session_timeout_ms, True
+                contact.heard_ms, contact.last_chance = until_ms - self.session_timeout_ms, True
             case Stopping(broker_id, stop_offset):
                 self.contacts[broker_id].stop_offset = stop_offset
             case Forgotten(broker_id):
                 self.contacts.pop(broker_id, None)
+
+    @property
+    def grace_ms(self) -> int:
+        return self.session_timeout_ms // GRACE
 
     def has_session(self, broker: Broker, now_ms: int) -> bool:
         contact = self.contacts.get(broker.id)
@@ -276,16 +284,26 @@ def _shut_down(
 
 def decide_fence_silent(view: ClusterView, liveness: Liveness, now_ms: int) -> Decision[Message, None]:
     """A controller that looks late was held up itself, and heartbeats may lie unread: it gives them a little time."""
-    grace_ms = liveness.session_timeout_ms // GRACE
+    grace_ms = liveness.grace_ms
     silent: list[int] = []
-    spared: list[Spared] = []
+    chances: list[Any] = []
     for broker_id in liveness.silent(view.image, now_ms):
         contact = liveness.contacts[broker_id]
-        if not contact.spared and now_ms > contact.heard_ms + liveness.session_timeout_ms + grace_ms:
-            spared.append(Spared(broker_id, now_ms + grace_ms))
+        if not contact.last_chance and now_ms > contact.heard_ms + liveness.session_timeout_ms + grace_ms:
+            chances.append(LastChance(broker_id, now_ms + grace_ms))
         else:
             silent.append(broker_id)
-    return Decision(_fence(view, silent), None, list[Any](spared))
+    return Decision(_fence(view, silent), None, chances)
+
+
+def decide_suspect(
+    view: ClusterView, liveness: Liveness, operation: SuspectBroker, now_ms: int
+) -> Decision[Message, None]:
+    view.check_epoch(operation.broker_id, operation.broker_epoch)
+    contact, until_ms = liveness.contacts.get(operation.broker_id), now_ms + liveness.grace_ms
+    if contact is None or contact.heard_ms + liveness.session_timeout_ms <= until_ms:
+        return Decision([], None)
+    return Decision([], None, [LastChance(operation.broker_id, until_ms)])
 
 
 def has_unfinished(image: Image, index: PartitionIndex) -> bool:

@@ -32,6 +32,7 @@ from skidway.metadata.operations import (
     ListReassignments,
     ProducerIdBlock,
     RegisterBroker,
+    SuspectBroker,
     UnregisterBroker,
 )
 from skidway.metadata.partition_index import PartitionIndex
@@ -123,6 +124,8 @@ class Controller:
                 return leadership.decide_alter(self._view(), operation)
             case FenceSilentBrokers():
                 return brokers.decide_fence_silent(self._view(), self._liveness, now_ms)
+            case SuspectBroker():
+                return brokers.decide_suspect(self._view(), self._liveness, operation, now_ms)
             case BalanceLeaders():
                 return self._balance(now_ms)
             case CreateTopics():

@@ -117,6 +117,11 @@ class Image:
             return [str(broker_id) for broker_id in sorted(self.brokers)]
         return sorted(name for kind, name in self.configs if kind == resource_type)
 
+    def offline(self, replicas: Iterable[int]) -> list[int]:
+        """Those whose brokers are not there."""
+        brokers = self.brokers
+        return [broker_id for broker_id in replicas if broker_id not in brokers or brokers[broker_id].fenced]
+
     @property
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self.topics.values())

@@ -92,6 +92,14 @@ class FenceSilentBrokers(Operation[None]):
 
 
 @dataclass(slots=True)
+class SuspectBroker(Operation[None]):
+    """The connection its heartbeats came over was closed: it has little time to be heard over another."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(slots=True)
 class UnregisterBroker(Operation[None]):
     broker_id: int
 

@@ -105,17 +105,15 @@ class PartitionChange:
 
     def _elect(self) -> None:
         leader = self._complete_leader()
-        if leader != NO_LEADER:
-            if not self.isr:
-                self.isr = [leader]
-                # One more is in sync than when they were counted.
-                self._eligible = [] if self._enough() else [each for each in self._eligible if each != leader]
-        elif (leader := self._lossy_leader()) != NO_LEADER:
-            self.isr, self._eligible, self.recovery_state = [leader], [], RECOVERING
+        if leader == NO_LEADER:
+            leader = self._lossy_leader()
+            if leader != NO_LEADER:
+                self.isr, self._eligible, self.recovery_state = [leader], [], RECOVERING
+        elif not self.isr:
+            self.isr = [leader]
+            # It may be enough by itself, and acknowledge what the others lack.
+            self._follow_eligible()
         self._leader = leader
-
-    def _enough(self) -> bool:
-        return len(self.isr) >= min(self.min_in_sync, len(self.replicas))
 
     def _complete_leader(self) -> int:
         """One that lacks nothing."""

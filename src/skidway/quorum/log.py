@@ -41,12 +41,22 @@ _DAMAGED = ".damaged"
 class MetadataLog:
     """Implements `storage.QuorumLog`."""
 
-    __slots__ = ("_base_epoch", "_clock", "_incoming", "_snapshots", "_writing", "bytes_since_snapshot", "log")
+    __slots__ = (
+        "_base_epoch",
+        "_clock",
+        "_incoming",
+        "_read_bytes",
+        "_snapshots",
+        "_writing",
+        "bytes_since_snapshot",
+        "log",
+    )
 
-    def __init__(self, log: Log, clock: Clock) -> None:
+    def __init__(self, log: Log, clock: Clock, read_bytes: int = READ_BYTES) -> None:
         """StorageError when log and snapshots together do not hold the metadata."""
         self.log: Final = log
         self._clock = clock
+        self._read_bytes = read_bytes
         self._snapshots: list[tuple[EpochEnd, Voters]] = []
         """The whole ones, oldest first."""
         self._base_epoch = 0
@@ -218,7 +228,7 @@ class MetadataLog:
     # Reading.
 
     def read(self, offset: int) -> Buffer:
-        found = self.log.read(offset, READ_BYTES, committed=False)
+        found = self.log.read(offset, self._read_bytes, committed=False)
         return b"" if found is None else found.read()
 
     def voters_from(self, offset: int) -> Iterator[tuple[int, Voters]]:

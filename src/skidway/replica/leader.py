@@ -29,9 +29,8 @@ from skidway.replica.role import PartitionRole
 ACKS_ALL = -1
 NO_EPOCH_ASKED = -1
 NOT_APPLIED = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
-"""The controller knows the same in-sync set as the leader, and did not change it."""
-NOT_HEARD = (ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH)
-"""Refused before it was looked at; to be asked again."""
+"""The controller did not change the in-sync set, and will not obey a copy of the request that comes later: by refusing
+it, it made a new partition epoch, for which that is too old."""
 AWAIT_METADATA = (
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.INVALID_REQUEST,
@@ -52,8 +51,6 @@ class Proposal:
     leader_epoch: int
     partition_epoch: int
     added: list[int] = field(default_factory=list)
-    unheard: bool = False
-    """Asked for, and no answer came: the request may still be under way."""
     settled: bool = False
     """Answered in a way that makes it useless to ask again; newer metadata will replace it."""
 
@@ -237,9 +234,9 @@ class Leader:
     def _propose_without(self, late: list[int]) -> None:
         self._propose([replica for replica in self.in_sync if replica not in late], [])
 
-    def _propose(self, in_sync: Sequence[int], added: list[int], *, unheard: bool = False) -> None:
+    def _propose(self, in_sync: Sequence[int], added: list[int]) -> None:
         members = [(replica, self._broker_epoch(replica)) for replica in in_sync]
-        self.proposal = Proposal(members, self.epoch, self.partition_epoch, added, unheard)
+        self.proposal = Proposal(members, self.epoch, self.partition_epoch, added)
         self._count()
 
     def _broker_epoch(self, replica_id: int) -> int:
@@ -257,21 +254,11 @@ class Leader:
         """The controller refused it; or, with any other error, no answer came: then it is to be asked again."""
         if proposal is self.proposal:
             if error in NOT_APPLIED:
-                self._withdraw(proposal)
+                self.proposal = None
+                self._count()
             elif error in AWAIT_METADATA:
                 proposal.settled = True
-            elif error not in NOT_HEARD:
-                proposal.unheard = True
         return self._advance()
-
-    def _withdraw(self, proposal: Proposal) -> None:
-        self.proposal = None
-        if proposal.unheard and proposal.added:
-            # An earlier request for the same may arrive yet, and be granted. Having the committed set confirmed makes a
-            # new partition epoch, for which that request is too old; until then those it would add count.
-            self._propose(self.in_sync, proposal.added, unheard=True)
-        else:
-            self._count()
 
     def on_metadata(self, role: PartitionRole, leader_end: int, now_ms: int) -> int:
         """Committed metadata says that this node leads (still or again); answers the high watermark that follows."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("skidway.dialer")
 
 CONNECT_TIMEOUT_S = 1.0
-EAGER_BYTES = 4 * MIB
+EAGER_BYTES = 16 * MIB
 """A reply up to this gets its whole buffer at once: whom we dial is one of us, so it means what it announces."""
 
 

@@ -128,10 +128,9 @@ class Broker:
         self._maintain(loop, node, turn)
         self._tell_ready(Address(address.host, port))
         await stop.wait()
-        await self._stop(node, turn, listener)
-        dialer.close()
+        await self._stop(node, turn, listener, dialer)
 
-    async def _stop(self, node: Any, turn: Turn, listener: Listener) -> None:
+    async def _stop(self, node: Any, turn: Turn, listener: Listener, dialer: Dialer) -> None:
         log.info("stopping: no new clients, %d to be answered", len(listener.clients))
         if self._maintenance_timer is not None:
             self._maintenance_timer.cancel()
@@ -143,6 +142,8 @@ class Broker:
         dropped = await listener.drain(self._settings.drain_ms / 1000)
         if dropped:
             log.warning("%d clients were dropped before their replies were out", dropped)
+        # Before the last syncs: what a follower goes on to fetch would need one more, and one more.
+        dialer.close()
         synced = await turn.finish(SYNC_TIMEOUT_S)
         turn.close()
         try:

@@ -78,7 +78,14 @@ def node_settings(plan: Plan, number: int) -> NodeSettings:
         "checkpoint_ms": plan.checkpoint_ms,
         "retention_check_ms": 10_000,
         "compaction_check_ms": 10_000,
-        "groups": GroupSettings(offsets_partitions=2, initial_rebalance_delay_ms=100),
+        "groups": GroupSettings(
+            offsets_partitions=2,
+            initial_rebalance_delay_ms=100,
+            consumer_session_timeout_ms=4_000,
+            consumer_session_timeout_ms_min=1_000,
+            consumer_heartbeat_interval_ms=300,
+            consumer_heartbeat_interval_ms_min=100,
+        ),
     }
     if plan.nodes > 1:
         chosen["voters"] = [(other, f"n{other}", PORT) for other in range(1, min(plan.nodes, 3) + 1)]

@@ -1,7 +1,6 @@
-"""The laws of partitions and metadata, looked at from above, where all machines can be seen at once.
+"""When the laws are looked at: at every crash, after every recovery, every few milliseconds, and at the end.
 
-At every crash the promises of that machine are noted, and held against what it has when it comes back. The rest is
-looked at now and then, and at the end.
+At a crash the promises of that machine are noted, and held against what it has when it comes back.
 """
 
 from __future__ import annotations
@@ -9,12 +8,16 @@ from __future__ import annotations
 from skidway.broker.node import Node
 from skidway.log.log import Log
 from skidway.sim.cluster import Cluster
+from skidway.sim.group_laws import GroupLaws
 from skidway.sim.history import History
 from skidway.sim.host import Host
 from skidway.sim.log_checks import check_log
+from skidway.sim.partition_laws import PartitionLaws
+from skidway.sim.quorum_laws import QuorumLaws
 from skidway.sim.world import MS, SECOND, Violation, World
 
 SWEEP_MS = 50
+IMAGES_EVERY = 40
 
 
 class Invariants:
@@ -24,6 +27,10 @@ class Invariants:
         self.history = history
         self._promised: dict[str, dict[str, int]] = {}
         self._opened: dict[str, int] = {}
+        self.quorum = QuorumLaws(cluster)
+        self.partitions = PartitionLaws(cluster, history)
+        self.groups = GroupLaws(world, cluster)
+        self._sweeps = 0
         for host in cluster.hosts.values():
             host.on_crash = self.on_crash
             host.on_step = self.on_step
@@ -41,6 +48,8 @@ class Invariants:
     def on_crash(self, host: Host) -> None:
         node = host.node
         assert node is not None
+        self.sweep()
+        self.quorum.on_crash(host, node)
         promised = self._promised.setdefault(host.name, {})
         for name, log in _logs(node):
             if not log.quarantined and log.failure is None:
@@ -49,6 +58,7 @@ class Invariants:
     def on_start(self, host: Host) -> None:
         node = host.node
         assert node is not None
+        self.quorum.on_start(host, node)
         self._check_kept(host, "metadata", node.quorum.log)
         self._promised.get(host.name, {}).pop("metadata", None)
 
@@ -80,7 +90,12 @@ class Invariants:
     # --- now and then ---
 
     def sweep(self) -> None:
-        pass
+        self._sweeps += 1
+        self.quorum.sweep()
+        self.partitions.sweep()
+        self.groups.sweep()
+        if self._sweeps % IMAGES_EVERY == 0:
+            self.quorum.check_images()
 
     # --- the end ---
 
@@ -94,6 +109,8 @@ class Invariants:
         for host, node in self.cluster.running:
             for _, log in _logs(node):
                 check_log(host.name, log)
+        self.quorum.check_images()
+        self.partitions.check_copies()
 
 
 def _logs(node: Node) -> list[tuple[str, Log]]:

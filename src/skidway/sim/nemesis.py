@@ -41,7 +41,6 @@ class Nemesis:
             "op": self._op,
             "all": self._all,
             "two": self._two,
-            "flip": self._flip,
         }
 
     def begin(self) -> None:
@@ -103,8 +102,26 @@ class Nemesis:
         else:
             host.kill()
 
+    def _others_hold_everything(self, host: Host) -> bool:
+        """All machines run, and every partition has all its replicas in sync, by everybody's word."""
+        nodes = [node for _, node in self.cluster.running]
+        if len(nodes) < len(self.cluster.hosts) or any(
+            each.paused or each.is_hurt for each in self.cluster.hosts.values()
+        ):
+            return False
+        newest = max(nodes, key=lambda node: node.quorum.published_offset)
+        return all(
+            sorted(partition.isr) == sorted(partition.replicas) and len(partition.isr) > 1
+            for topic in newest.image.topics.values()
+            for partition in topic.partitions
+        )
+
     def _power(self, fault: Fault, host: Host, random: Random) -> None:
-        self._down(host)
+        if self.plan.one_by_one and self._others_hold_everything(host):
+            self.world.mark("power, unsynced")
+            host.power_off()
+        else:
+            self._down(host)
         self._later(fault, lambda: self.revive(host))
 
     def _kill(self, fault: Fault, host: Host, random: Random) -> None:
@@ -218,6 +235,3 @@ class Nemesis:
             self.revive(host)
 
         self._later(fault, again)
-
-    def _flip(self, fault: Fault, host: Host, random: Random) -> None:
-        """Overridden by clusters that can repair a copy from another."""

@@ -27,6 +27,8 @@ from skidway.wire.schema.produce import (
 
 RETRY_MS = 60
 QUEUE_MAX = 40
+BROKER_REMEMBERS = 5
+"""Batches of a producer that a broker can tell for repeated: no more may follow one that may have to be repeated."""
 RETRIED = ROUTING_ERRORS | {
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -76,13 +78,15 @@ class Batch:
     topic_id: bytes = b""
     number: int = 0
     """In the order of making."""
+    place: int = 0
+    """In the order of sending."""
     lane: Lane | None = None
 
 
 class Lane:
     """One partition's batches: those that wait and those on their way, both in order."""
 
-    __slots__ = ("in_flight", "known", "next_sequence", "not_before_us", "queue")
+    __slots__ = ("in_flight", "known", "next_sequence", "not_before_us", "queue", "sent")
 
     def __init__(self) -> None:
         self.queue: deque[Batch] = deque()
@@ -90,7 +94,15 @@ class Lane:
         self.next_sequence = 0
         self.known = False
         """Whether the broker has acknowledged a batch of this producer id. Before that it takes any first number."""
+        self.sent = 0
+        """Batches so far, counted at their first try."""
         self.not_before_us = 0
+
+    @property
+    def behind_oldest(self) -> int:
+        """How many batches were sent since the oldest whose fate is not known, itself included."""
+        unresolved = [batch.place for batch in [*self.in_flight, *self.queue] if batch.tries]
+        return self.sent - min(unresolved, default=self.sent)
 
 
 class Producer(Client):
@@ -194,6 +206,8 @@ class Producer(Client):
         while lane.queue and len(lane.in_flight) < limit and self._may_send:
             if self._give_up_late(lane):
                 continue
+            if not lane.queue[0].tries and lane.behind_oldest >= BROKER_REMEMBERS:
+                return
             self._send(leader, partition, lane, lane.queue.popleft())
 
     def _give_up_late(self, lane: Lane) -> bool:
@@ -212,6 +226,8 @@ class Producer(Client):
             self._number_batch(lane, batch)
         if not batch.tries:
             self.sends.sent(batch)
+            batch.place = lane.sent
+            lane.sent += 1
         batch.tries += 1
         batch.topic_id = self.known[batch.topic].topic_id
         lane.in_flight.append(batch)

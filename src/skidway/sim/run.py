@@ -12,6 +12,7 @@ from skidway.sim.clients import Client
 from skidway.sim.cluster import Cluster
 from skidway.sim.history import History
 from skidway.sim.invariants import Invariants
+from skidway.sim.members import Member
 from skidway.sim.nemesis import Nemesis
 from skidway.sim.network import Network
 from skidway.sim.plan import Plan, draw_plan
@@ -67,7 +68,7 @@ class Run:
         self.admin.start()
         if not world.run_until(lambda: self.admin.is_ready, CONVERGE_S * SECOND):
             raise Violation("liveness", f"the topics could not be made in {CONVERGE_S} s")
-        self.clients = make_clients(world, self.network, self.cluster, self.plan, self.history)
+        self.clients = make_clients(world, self.network, self.cluster, self.plan, self.history, self.invariants.groups)
         for client in self.clients:
             client.start()
         self.nemesis.begin()
@@ -90,7 +91,27 @@ class Run:
         if not world.run_until(lambda: all(producer.is_idle for producer in producers), CONVERGE_S * SECOND):
             stuck = [producer.place for producer in producers if not producer.is_idle]
             raise Violation("liveness", f"{CONVERGE_S} s after the last fault {stuck} still wait for an answer")
+        members = [client for client in self.clients if isinstance(client, Member)]
+        if members and not world.run_until(lambda: self._groups_are_done(members), CONVERGE_S * SECOND):
+            state = {member.place: {str(key): p.offset for key, p in member.positions.items()} for member in members}
+            raise Violation("group-progress", f"{CONVERGE_S} s after the last fault the groups are not done: {state}")
         self.invariants.check_converged(CONVERGE_S)
+
+    def _groups_are_done(self, members: list[Member]) -> bool:
+        """Every partition is with one member of each group, which has read all of it."""
+        for group in self.plan.groups:
+            mine = [member for member in members if member.group == group.name]
+            count = next(topic.partitions for topic in self.plan.topics if topic.name == group.topic)
+            for index in range(count):
+                key = (group.topic, index)
+                owners = [member for member in mine if key in member.owned]
+                leader = self.cluster.leader_host(*key)
+                if len(owners) != 1 or leader is None or leader.node is None:
+                    return False
+                end_offset = leader.node.partitions.find(*key).log.high_watermark
+                if owners[0].positions[key].offset < end_offset:
+                    return False
+        return True
 
     def _read_all(self) -> None:
         counts = {topic.name: topic.partitions for topic in self.plan.topics}

@@ -9,12 +9,19 @@ from typing import Any
 from skidway.errors import ErrorCode
 from skidway.sim.clients import Client
 from skidway.sim.cluster import Cluster
+from skidway.sim.group_laws import GroupLaws
 from skidway.sim.history import History
+from skidway.sim.members import Member
 from skidway.sim.network import Address, Network
 from skidway.sim.plan import Plan, TopicPlan
 from skidway.sim.producers import Producer
 from skidway.sim.readers import Reader
 from skidway.sim.world import World
+from skidway.wire.schema.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from skidway.wire.schema.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -22,6 +29,8 @@ from skidway.wire.schema.create_topics import (
     CreateTopicsResponse,
 )
 from skidway.wire.schema.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from skidway.wire.schema.elect_leaders import ElectLeadersRequest
+from skidway.wire.schema.elect_leaders import TopicPartitions as ElectedPartitions
 
 RETRY_MS = 200
 FINE = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -38,7 +47,11 @@ class Admin(Client):
         self.history = history
         self._missing = {topic.name: topic for topic in plan.topics}
         self._spare = 0
-        self.operations: dict[str, Callable[[Random], None]] = {"topics": self.churn_topics}
+        self.operations: dict[str, Callable[[Random], None]] = {
+            "topics": self.churn_topics,
+            "elect": self.elect,
+            "reassign": self.reassign,
+        }
 
     @property
     def is_ready(self) -> bool:
@@ -88,12 +101,34 @@ class Admin(Client):
             request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=3_000)
             self.ask(-1, request, _nothing)
 
+    def elect(self, random: Random) -> None:
+        """Preferred leaders for all, or for one partition."""
+        topic = random.choice(self.plan.topics)
+        one = [ElectedPartitions(topic=topic.name, partitions=[random.randrange(topic.partitions)])]
+        request = ElectLeadersRequest(
+            election_type=0, topic_partitions=None if random.random() < 0.5 else one, timeout_ms=3_000
+        )
+        self.ask(-1, request, _nothing)
+
+    def reassign(self, random: Random) -> None:
+        """Other machines, or the same in another order; now and then a move is taken back."""
+        topic = random.choice(self.plan.topics)
+        index = random.randrange(topic.partitions)
+        chosen = random.sample(range(1, self.plan.nodes + 1), topic.replicas)
+        partition = ReassignablePartition(index, None if random.random() < 0.2 else chosen)
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=3_000, topics=[ReassignableTopic(topic.name, [partition])]
+        )
+        self.ask(-1, request, _nothing)
+
 
 def _nothing(reply: Any) -> None:
     pass
 
 
-def make_clients(world: World, network: Network, cluster: Cluster, plan: Plan, history: History) -> list[Client]:
+def make_clients(
+    world: World, network: Network, cluster: Cluster, plan: Plan, history: History, groups: GroupLaws
+) -> list[Client]:
     addresses = cluster.addresses
     clients: list[Client] = []
     for number, producer_plan in enumerate(plan.producers):
@@ -101,6 +136,11 @@ def make_clients(world: World, network: Network, cluster: Cluster, plan: Plan, h
     counts = {topic.name: topic.partitions for topic in plan.topics}
     for number in range(plan.readers):
         clients.append(Reader(world, network, f"r{number}", addresses, counts, history))
+    for group in plan.groups:
+        read = {group.topic: counts[group.topic]}
+        for number in range(group.members):
+            place = f"{group.name}{'abcdefgh'[number]}"
+            clients.append(Member(world, network, place, addresses, group.name, read, history, groups))
     for client in clients:
         client.brokers.versions.update(plan.versions)
     return clients

@@ -58,7 +58,7 @@ class Cluster:
         self._paused: set[int] = set()
         common: dict[str, Any] = {
             "default_replication_factor": min(REPLICATION_MAX, nodes),
-            "cluster_id": secrets.token_urlsafe(16),
+            "cluster_id": secrets.token_hex(11),
             **settings,
         }
         own = node_settings or {}

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from skidway.broker.peers import RETRY_MS, Link, Peers
 from skidway.limits import KIB, MIB, Limits
@@ -403,3 +405,35 @@ def test_an_answer_that_makes_the_node_move(network: Network) -> None:
     assert network.give(link, data) == len(data)
     network.pass_time(0)
     assert network.answers == [None]
+
+
+@given(st.data())
+def test_whatever_arrives_every_question_is_answered_once(data: st.DataObject) -> None:
+    """Replies cut into pieces, with bytes changed, inserted and left out; questions and losses in between."""
+    network = Network()
+    asked = 0
+    for _ in range(data.draw(st.integers(1, 6))):
+        for _ in range(data.draw(st.integers(1, 4))):
+            network.ask(timeout_ms=data.draw(st.integers(1, 1_000)))
+            asked += 1
+        if network.dialled and not network.dialled[-1].ended:
+            link = network.dialled[-1]
+            link.opened(network.now_ms)
+            ids = [correlation_id for _, _, correlation_id, _ in network.asked(link)]
+            stream = bytearray(b"".join(reply(each, BrokerHeartbeatResponse()) for each in ids))
+            for _ in range(data.draw(st.integers(0, 2))):
+                at = data.draw(st.integers(0, len(stream)))
+                stream[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+            tail = b""
+            while stream:
+                size = data.draw(st.integers(1, len(stream)))
+                tail += bytes(stream[:size])
+                del stream[:size]
+                tail = tail[network.give(link, tail) :]
+            if data.draw(st.booleans()):
+                link.closed(network.now_ms)
+        network.pass_time(data.draw(st.integers(0, 500)))
+    network.pass_time(2_000)
+    network.pass_time(0)
+    assert len(network.answers) == asked
+    assert len(network.timers) == 0

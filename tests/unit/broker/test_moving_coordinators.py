@@ -109,3 +109,23 @@ def test_nobody_coordinates_while_nobody_leads() -> None:
     image = cluster.nodes[other].image
     image.topics["__consumer_offsets"].partitions[number].leader = -1
     assert coordinator(cluster, other) == -1
+
+
+def test_groups_are_kept_on_three_nodes_whatever_other_topics_are() -> None:
+    cluster = Cluster()
+    cluster.until(cluster.ready)
+    create(cluster, "t", replicas=1)
+    found(cluster)
+    for partition in cluster.nodes[1].image.topics["__consumer_offsets"].partitions:
+        assert sorted(partition.replicas) == [1, 2, 3]
+
+
+def test_before_the_third_node_has_come_no_groups_are_begun() -> None:
+    cluster = Cluster()
+    cluster.kill(3)
+    cluster.until(cluster.ready)
+    assert coordinator(cluster, 1) == -1
+    assert "__consumer_offsets" not in cluster.nodes[1].image.topics
+    cluster.restart(3)
+    cluster.until(cluster.ready)
+    assert found(cluster) in (1, 2, 3)

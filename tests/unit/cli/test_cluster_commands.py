@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from skidway.cli import cluster, topic
 from waiting import eventually
 
 PROGRAM = [sys.executable, "-c", "import sys; from skidway.cli.main import main; sys.exit(main())"]
+APPS = {"cluster": cluster.app, "topic": topic.app}
 NODES = 4
 
 
@@ -61,10 +64,10 @@ class Started:
         self.process.wait()
 
 
-def skidway(*words: str, fails: bool = False) -> str:
-    ended = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=120)
-    assert (ended.returncode != 0) == fails, ended.stdout + ended.stderr
-    return ended.stdout + ended.stderr
+def skidway(command: str, *words: str, fails: bool = False) -> str:
+    ended = CliRunner().invoke(APPS[command], list(words))
+    assert (ended.exit_code != 0) == fails, ended.output
+    return ended.output
 
 
 def described() -> dict[str, Any]:
@@ -72,8 +75,8 @@ def described() -> dict[str, Any]:
     return document
 
 
-def replicas(topic: str) -> dict[int, list[int]]:
-    (document,) = json.loads(skidway("topic", "describe", topic, "--json"))
+def replicas(name: str) -> dict[int, list[int]]:
+    (document,) = json.loads(skidway("topic", "describe", name, "--json"))
     return {entry["partition"]: entry["replicas"] for entry in document["partitions"]}
 
 
@@ -106,6 +109,7 @@ def test_the_life_of_a_cluster(directory: tuple[Path, int]) -> None:
         assert eventually(started.all_up, 60), started.said
         a_second_start_is_refused(data_dir)
         replicas_move()
+        voters_change()
         a_broker_is_drained()
         a_node_dies(data_dir)
         assert started.stop() == 0, started.said
@@ -139,6 +143,10 @@ def replicas_move() -> None:
     assert (replicas("orders")[0], replicas("orders")[1]) == ([2, 1], [1, 2])
     assert "no replica is moving" in skidway("topic", "reassign", "--status")
     assert "cancelled 0 moves" in skidway("topic", "reassign", "orders", "--cancel")
+    mistakes_in_moves_are_told()
+
+
+def mistakes_in_moves_are_told() -> None:
     for words, complaint in [
         (["orders", "--to", "1,9"], "there is no broker 9; there are 1, 2, 3, 4"),
         (["orders", "--to", "1", "--replication", "2"], "needs 2 brokers for its replicas, and there are 1"),
@@ -149,6 +157,23 @@ def replicas_move() -> None:
         (["--to", "1"], "which topics?"),
     ]:
         assert complaint in skidway("topic", "reassign", *words, fails=True)
+
+
+def voters_change() -> None:
+    """The leader of the quorum too: then another one leads, and knows it as an observer."""
+    leader = described()["quorum"]["leader"]
+    assert f"node {leader} is no voter any more" in skidway("cluster", "remove-voter", str(leader))
+    assert "it is not one of the voters" in skidway("cluster", "remove-voter", str(leader), fails=True)
+    quorum = described()["quorum"]
+    assert quorum["leader"] != leader
+    assert {member["node"] for member in quorum["members"] if member["votes"]} == {1, 2, 3, 4} - {leader}
+
+    def back() -> bool:
+        return CliRunner().invoke(cluster.app, ["add-voter", str(leader)]).exit_code == 0
+
+    assert eventually(back)  # once it has caught up with the new leader
+    assert {member["node"] for member in described()["quorum"]["members"] if member["votes"]} == {1, 2, 3, 4}
+    assert "does not follow the metadata" in skidway("cluster", "add-voter", "9", fails=True)
 
 
 def a_broker_is_drained() -> None:
@@ -177,3 +202,11 @@ def a_node_dies(data_dir: Path) -> None:
     assert "4 of 4 partitions lack replicas" in skidway("cluster", "describe")
     said = skidway("cluster", "elect-leaders", "--topic", "orders", fails=True)
     assert "0 of 2 partitions have a new leader" in said
+
+    # It will not come back: others take its replicas, and it is forgotten.
+    assert "broker 1 is up; stop it first" in skidway("cluster", "unregister", "1", fails=True)
+    assert "broker 3 has replicas of 4 partitions" in skidway("cluster", "unregister", "3", fails=True)
+    assert "broker 3 is empty" in skidway("cluster", "drain", "3")
+    assert described()["under_replicated"] == []
+    assert "broker 3 is forgotten" in skidway("cluster", "unregister", "3")
+    assert {node["node"] for node in described()["nodes"] if "broker" in node["roles"]} == {1, 2, 4}

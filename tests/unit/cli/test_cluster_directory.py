@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from skidway.cli.local_cluster import CannotStart, LocalCluster
+from skidway.cli.watching import watch
 
 
 def make(directory: Path, nodes: int | None = None, base_port: int | None = None) -> LocalCluster:
@@ -55,3 +56,20 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotStart, match="cannot use the directory"):
         make(tmp_path / "file")
+
+
+@pytest.mark.parametrize("at_a_terminal", [True, False])
+def test_what_is_shown_of_nodes_that_cannot_start(
+    tmp_path: Path, at_a_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They all end at once, each with a line that says why."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: at_a_terminal)
+    cluster = LocalCluster(tmp_path, 2, 20_000, ["no_such_setting=1"])
+    cluster.start()
+    assert watch(cluster) == 1
+    cluster.close()
+    shown, complaints = capsys.readouterr()
+    assert "clients connect to 127.0.0.1:20000,127.0.0.1:20001" in shown
+    assert "ended (2)" in shown
+    for number in (1, 2):
+        assert f"node {number} ended with exit code 2: skidway: unknown setting no_such_setting" in complaints

@@ -38,7 +38,15 @@ def eligible_outlive_enough() -> Iterator[None]:
 @contextmanager
 def eligible_outlive_an_election() -> Iterator[None]:
     """One of them leads and acknowledges alone; the others stay eligible until something else happens."""
-    with patch.object(PartitionChange, "_enough", lambda self: False):
+    original = PartitionChange._follow_eligible
+
+    def follow(self: PartitionChange) -> None:
+        if self.isr and not self.before.isr:
+            self._eligible = [each for each in self._eligible if each not in self.isr]
+        else:
+            original(self)
+
+    with patch.object(PartitionChange, "_follow_eligible", follow):
         yield
 
 
@@ -340,5 +348,34 @@ def nothing_is_ever_due() -> Iterator[None]:
         yield
 
 
-FOUND_BY: dict[Mutant, int] = {}
+FOUND_BY: dict[Mutant, int] = {
+    eligible_outlive_enough: 0,
+    eligible_outlive_an_election: 10,
+    eligible_though_removed: 173,
+    settings_not_followed: 7,
+    unclean_stop_stays_eligible: 0,
+    every_stop_counts_as_clean: 1,
+    replaced_disk_leads: 0,
+    any_live_replica_leads: 0,
+    last_leader_before_eligible: 4,
+    leader_changes_within_its_epoch: 0,
+    comes_back_and_does_not_lead: 0,
+    last_leader_is_forgotten: 0,
+    partition_epoch_unchecked: 1,
+    leader_epoch_unchecked: 0,
+    old_runs_get_in_sync: 77,
+    fenced_get_in_sync: 20,
+    refused_orders_are_obeyed_late: 28,
+    fenced_stay_in_sync: 0,
+    old_runs_are_heard: 3,
+    stops_before_everybody_knows: 0,
+    two_with_one_id: 0,
+    unfenced_without_saying: 0,
+    reassignment_ends_early: 3,
+    cancelled_at_any_price: 3,
+    index_forgets_who_left: 0,
+    deciding_changes_the_image: 0,
+    snapshot_without_the_eligible: 0,
+    nothing_is_ever_due: 0,
+}
 """The first seed whose storm finds it."""

@@ -35,6 +35,7 @@ from skidway.metadata.operations import (
     NewTopic,
     PartitionAlteration,
     RegisterBroker,
+    SuspectBroker,
     UnregisterBroker,
 )
 from skidway.metadata.partition_index import PartitionIndex, PartitionKey
@@ -339,6 +340,10 @@ class Storm:
             if other != broker_id and host.answers and self.random.random() < 0.7:
                 self.send_heartbeat(other)
 
+    def suspect(self) -> None:
+        broker_id = self.random.choice(BROKERS)
+        self.decide(SuspectBroker(broker_id, self.hosts[broker_id].epoch))
+
     def stale_heartbeat(self) -> None:
         broker_id = self.random.choice(BROKERS)
         for epoch in self.hosts[broker_id].old_epochs[-1:]:
@@ -499,11 +504,12 @@ class Storm:
 
     def reassign(self) -> None:
         name, index = self.random.choice("abc"), self.random.randrange(3)
-        wanted = self.random.sample(BROKERS, self.random.randrange(1, 4)) if self.random.random() < 0.8 else None
+        wanted: list[int] | None = self.random.sample(BROKERS, self.random.randrange(1, 4))
         under_way = list(self.controller.index.reassigning)
         if under_way and self.random.random() < 0.5:
             topic_id, index = self.random.choice(under_way)
             name = self.image.topics_by_id[topic_id].name
+            wanted = self.random.choice([wanted, None])
         self.decide(AlterReassignments([(name, [(index, wanted)])]))
         told = {(name, each.index) for name, of in self.decide(ListReassignments()) for each in of}
         assert len(told) == len(self.controller.index.reassigning)
@@ -511,9 +517,9 @@ class Storm:
     # --- the storm ---
 
     STEPS: tuple[tuple[Callable[["Storm"], None], int], ...] = (
-        (start_broker, 10), (crash, 3), (pause, 2), (stop, 2), (heartbeat, 14), (stale_heartbeat, 1), (pass_time, 8),
-        (move_controller, 1), (replace_disk, 1), (unregister, 1), (produce, 14), (propose, 20), (deliver, 20),
-        (deliver_late, 6), (create, 3), (grow_or_delete, 2), (configure, 3), (elect, 3), (reassign, 8),
+        (start_broker, 10), (crash, 3), (pause, 2), (stop, 2), (heartbeat, 14), (stale_heartbeat, 1), (suspect, 1),
+        (pass_time, 8), (move_controller, 1), (replace_disk, 1), (unregister, 1), (produce, 14), (propose, 20),
+        (deliver, 20), (deliver_late, 6), (create, 3), (grow_or_delete, 2), (configure, 3), (elect, 3), (reassign, 8),
     )  # fmt: skip
 
     def run(self) -> None:

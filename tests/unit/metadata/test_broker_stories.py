@@ -10,11 +10,14 @@ from skidway.errors import (
     StaleBrokerEpoch,
 )
 from skidway.limits import INT64_MAX
+from skidway.metadata.cluster_view import ClusterView
+from skidway.metadata.image import Partition, Topic
 from skidway.metadata.operations import (
     AllocateProducerIds,
     BrokerHeartbeat,
     FenceSilentBrokers,
     RegisterBroker,
+    SuspectBroker,
     UnregisterBroker,
 )
 
@@ -101,6 +104,46 @@ def test_a_controller_that_was_held_up_reads_its_heartbeats_before_it_fences(clu
     cluster.now_ms = 8_000
     cluster.do_what_is_due()
     assert [broker.id for broker in cluster.controller.image.brokers.values() if broker.fenced] == [3]
+
+
+def test_a_broker_whose_connection_closed_has_little_time_to_open_another(cluster: Cluster) -> None:
+    cluster.now_ms = 100
+    for broker_id in (1, 2, 3):
+        cluster.heartbeat(broker_id)
+    for broker_id in (1, 2):
+        cluster.decide(SuspectBroker(broker_id, cluster.epochs[broker_id]))
+    assert cluster.controller.deadline_ms == 350
+    cluster.now_ms = 300
+    cluster.heartbeat(1)
+    cluster.now_ms = 350
+    cluster.do_what_is_due()
+    assert [broker.id for broker in cluster.controller.image.brokers.values() if broker.fenced] == [2]
+    with pytest.raises(StaleBrokerEpoch):
+        cluster.decide(SuspectBroker(3, cluster.epochs[3] - 1))
+
+
+def test_a_suspicion_does_not_lengthen_a_session(cluster: Cluster) -> None:
+    cluster.now_ms = 900
+    cluster.decide(SuspectBroker(1, cluster.epochs[1]))
+    assert cluster.controller.deadline_ms == 1_000
+
+
+def test_fencing_looks_only_at_what_it_changes(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(50):
+        cluster.create(f"elsewhere-{number}", 2, 3)
+    cluster.create("led", 1, 2)
+    cluster.create("followed", 2, 1)
+    looked_at: list[bytes] = []
+    find = ClusterView.find
+
+    def watched(view: ClusterView, key: tuple[bytes, int]) -> tuple[Topic, Partition]:
+        looked_at.append(key[0])
+        return find(view, key)
+
+    monkeypatch.setattr(ClusterView, "find", watched)
+    cluster.silence(1)
+    topics = cluster.controller.image.topics
+    assert looked_at == [topics["led"].id, topics["followed"].id]
 
 
 def test_a_new_controller_gives_everybody_a_full_session(cluster: Cluster) -> None:

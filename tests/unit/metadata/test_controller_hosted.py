@@ -9,8 +9,10 @@ from skidway.metadata.image import Endpoint, Image
 from skidway.metadata.operations import (
     AlterOp,
     Bootstrap,
+    BrokerHeartbeat,
     ConfigChange,
     CreateTopics,
+    Heartbeat,
     IncrementalAlterConfigs,
     NewTopic,
     RegisterBroker,
@@ -115,6 +117,25 @@ def test_a_full_disk_refuses_the_topic_and_the_next_attempt_can_succeed() -> Non
     node.commit()
     assert node.replies[1][0].error == ErrorCode.NONE
     assert list(node.image.topics) == ["orders"]
+
+
+def test_a_broker_is_unfenced_when_the_quorum_has_committed_it_and_watched_from_its_first_heartbeat() -> None:
+    node = started()
+    node.submit(RegisterBroker(2, b"2" * 16, [], fenced=True, log_end_offset=node.store.end_offset))
+    node.commit()
+    epoch = node.replies.pop().epoch
+    node.submit(BrokerHeartbeat(2, epoch, metadata_offset=epoch, log_end_offset=node.store.end_offset))
+    assert node.image.brokers[2].fenced
+    assert node.replies == []
+    node.commit()
+    assert not node.image.brokers[2].fenced
+    assert node.replies == [Heartbeat(is_caught_up=True, is_fenced=False, should_shut_down=False)]
+    assert node.host.machine.due(1_199) == []
+    [fence] = node.host.machine.due(1_200)
+    node.host.submit(fence, 1_200, node.replies.append)
+    node.commit()
+    assert node.image.brokers[2].fenced
+    assert not node.image.brokers[1].fenced, "nobody watches a quorum of one"
 
 
 def test_after_a_restart_everything_is_as_it_was() -> None:

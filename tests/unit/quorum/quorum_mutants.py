@@ -5,12 +5,13 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from quorum_world import DiskMemory, MemoryLog
+from quorum_disks import DiskMemory, MemoryLog, RealLog
 
-from skidway.quorum import replication
+from skidway.quorum import replication, snapshots, state_file
 from skidway.quorum.followers import Followers
 from skidway.quorum.machine import Quorum, Role
 from skidway.quorum.messages import EpochEnd, Fetch, FetchAnswer, Vote
+from skidway.quorum.state_file import StateFile
 from skidway.quorum.storage import Remembered
 from skidway.quorum.voters import VoterHistory, Voters
 
@@ -227,6 +228,57 @@ def takes_late_answers() -> Iterator[None]:
     ):
         yield
 
+
+@contextmanager
+def state_not_synced() -> Iterator[None]:
+    """The file with epoch and vote is replaced, but neither it nor its name is made durable."""
+
+    def save(self: StateFile, remembered: Remembered) -> None:
+        self._disk.make_directory("__cluster_metadata-0")
+        file = self._disk.open(self._path + ".tmp", create=True)
+        file.truncate(0)
+        file.append(state_file._encode(remembered))
+        self._disk.rename(self._path + ".tmp", self._path)
+
+    with patch.object(StateFile, "save", save):
+        yield
+
+
+@contextmanager
+def promises_what_is_not_on_disk() -> Iterator[None]:
+    """A follower asks for more before the files of what it has are synced."""
+    with patch.object(RealLog, "synced_offset", property(lambda self: self.end_offset)):
+        yield
+
+
+@contextmanager
+def log_behind_its_snapshot() -> Iterator[None]:
+    """After a crash the log goes on where it ends, though a snapshot goes further."""
+    with patch.object(RealLog, "_log_continues", lambda self, snapshot: True):
+        yield
+
+
+@contextmanager
+def log_begun_anew_too_early() -> Iterator[None]:
+    """A log begins anew before the snapshot that takes its place is on disk for certain."""
+
+    def finish(self: snapshots.Incoming, directory: str) -> Voters:
+        part = self._path + ".fetched" + snapshots.PART
+        voters = snapshots.check(self._disk, part)
+        self._disk.rename(part, self._path)
+        return voters
+
+    with patch.object(snapshots.Incoming, "finish", finish):
+        yield
+
+
+FOUND_ON_DISK_BY: dict[Any, int] = {
+    state_not_synced: 0,
+    promises_what_is_not_on_disk: 0,
+    log_behind_its_snapshot: 12,
+    log_begun_anew_too_early: 12,
+}
+"""The same for mistakes with files, found by storms over the product's own."""
 
 FOUND_BY = {
     epoch_not_persisted: 0,

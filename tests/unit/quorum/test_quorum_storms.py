@@ -1,6 +1,7 @@
 """The quorum under crashes, cuts, lost messages, snapshots and changing voters: the laws of Raft hold at every step."""
 
 import pytest
+from quorum_disks import RealStore
 from quorum_world import storm
 
 
@@ -9,6 +10,19 @@ def test_laws_hold_in_a_storm(seed: int) -> None:
     world = storm(seed)
     assert len(world.acknowledged) > 20
     assert len(world.leaders) > 1
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_laws_hold_over_real_files(seed: int) -> None:
+    """The product's log, snapshots and vote on disks that forget, stopped in the middle of their operations too."""
+    world = storm(seed, store=RealStore)
+    assert len(world.acknowledged) > 20
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", range(9, 300))
+def test_laws_hold_over_real_files_in_many_storms(seed: int) -> None:
+    storm(seed, store=RealStore)
 
 
 @pytest.mark.chaos

@@ -150,25 +150,16 @@ def forgets_unheard_proposals() -> Iterator[None]:
 
 
 @contextmanager
-def believes_the_last_answer() -> Iterator[None]:
-    """A no is taken for the end of it, although an earlier request for the same is still under way."""
+def forgets_answers_of_those_who_know_better() -> Iterator[None]:
+    """A refusal as outdated is taken for a no, although it may be the proposal itself that was granted before."""
+    original = Leader.on_alter_failed
 
-    def withdraw(self: Leader, proposal: Proposal) -> None:
-        self.proposal = None
-        self._count()
+    def on_alter_failed(self: Leader, proposal: Proposal, error: int) -> int:
+        if error == ErrorCode.INVALID_UPDATE_VERSION:
+            error = ErrorCode.INELIGIBLE_REPLICA
+        return original(self, proposal, error)
 
-    with patch.object(Leader, "_withdraw", withdraw):
-        yield
-
-
-@contextmanager
-def takes_refusals_for_good() -> Iterator[None]:
-    """A proposal that was refused waits for metadata that never comes."""
-
-    def withdraw(self: Leader, proposal: Proposal) -> None:
-        proposal.settled = True
-
-    with patch.object(Leader, "_withdraw", withdraw):
+    with patch.object(Leader, "on_alter_failed", on_alter_failed):
         yield
 
 
@@ -220,8 +211,7 @@ MUTANTS = (
     takes_stale_metadata,
     no_rise_after_an_answer,
     forgets_unheard_proposals,
-    believes_the_last_answer,
-    takes_refusals_for_good,
+    forgets_answers_of_those_who_know_better,
     counts_diverging_followers,
     believes_unheard_followers,
     leader_counts_what_it_has_not_stored,

@@ -103,8 +103,10 @@ class Controller:
         for replica, epoch in proposal.members:
             known, fenced = now.brokers[replica]
             if fenced or epoch not in (-1, known):
+                # A new partition epoch: copies of the request that are still under way are too old for it.
+                self._decide(now.isr, now.brokers, confirmed=True)
                 return ErrorCode.INELIGIBLE_REPLICA
-        self._decide(tuple(replica for replica, _ in proposal.members), now.brokers, confirmed=True)
+        self._decide(tuple(replica for replica, _ in proposal.members), now.brokers)
         return self.now
 
 
@@ -157,6 +159,8 @@ class World:
         self.next_value = 0
         self.committed: list[Entry] = []
         self.loss = random.choice([0.0, 0.05, 0.2])
+        self.early = random.choice([0.0, 0.05, 0.3])
+        """How often a fetch does not say under which registration."""
         self.calm = False
         self.weights = [random.choice([1, 3, 8]) for _ in range(7)] + [random.choice([0.1, 0.5, 2]) for _ in range(2)]
         self.hasty = random.random() < 0.5
@@ -288,6 +292,8 @@ class World:
             return
         if not self._may_lose(server):
             return
+        # What it said last may be heard long after.
+        self._fetch(server)
         server.up = False
         server.leader = NotLeading(NOBODY, -1)
         server.asked = None
@@ -332,7 +338,7 @@ class World:
                 return
             self._store(server)
         # Not registered yet, as far as it knows: an early bird, which must not count.
-        epoch = -1 if self.random.random() < 0.05 and not self.calm else server.broker_epoch
+        epoch = -1 if self.random.random() < self.early and not self.calm else server.broker_epoch
         asked = (server.id, epoch, server.leader.epoch, server.stored, server.last_epoch)
         leader = self.servers[server.leader.leader_id]
         self._send(lambda: self.on_fetch(leader, *asked))

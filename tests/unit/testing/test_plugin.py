@@ -24,7 +24,7 @@ def test_the_plugin_costs_nothing_to_those_who_do_not_use_it() -> None:
 
 def test_it_is_installed_as_a_plugin(pytester: pytest.Pytester) -> None:
     shown = pytester.runpytest_subprocess("--fixtures")
-    for fixture in ("broker", "fresh_broker", "kafka_topic", "broker_settings"):
+    for fixture in ("broker", "fresh_broker", "kafka_topic", "broker_settings", "cluster"):
         shown.stdout.re_match_lines([rf"{fixture}(?: \[session scope\])? -- .*skidway.*plugin\.py.*"])
 
 

@@ -20,5 +20,5 @@ def handle(node: Node, call: Call, request: AllocateProducerIdsRequest) -> Alloc
         else:
             call.reply(AllocateProducerIdsResponse(producer_id_start=reply.first, producer_id_len=reply.count))
 
-    node.submit(AllocateProducerIds(request.broker_id, request.broker_epoch), call.now_ms, answer)
+    node.decide(AllocateProducerIds(request.broker_id, request.broker_epoch), call.now_ms, answer)
     return None

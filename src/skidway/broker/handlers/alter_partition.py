@@ -34,7 +34,7 @@ def handle(node: Node, call: Call, request: AlterPartitionRequest) -> AlterParti
         (bytes(topic.topic_id), [_alteration(partition, call.version) for partition in topic.partitions])
         for topic in request.topics
     ]
-    node.submit(AlterPartition(request.broker_id, request.broker_epoch, topics), call.now_ms, answer)
+    node.decide(AlterPartition(request.broker_id, request.broker_epoch, topics), call.now_ms, answer)
     return None
 
 

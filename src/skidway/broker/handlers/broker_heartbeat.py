@@ -34,5 +34,5 @@ def handle(node: Node, call: Call, request: BrokerHeartbeatRequest) -> BrokerHea
         request.want_shut_down,
         node.quorum.log.end_offset,
     )
-    node.submit(operation, call.now_ms, answer)
+    node.decide(operation, call.now_ms, answer)
     return None

@@ -26,7 +26,7 @@ def handle(node: Node, call: Call, request: BrokerRegistrationRequest) -> Broker
         else:
             call.reply(BrokerRegistrationResponse(broker_epoch=reply.epoch))
 
-    node.submit(
+    node.decide(
         RegisterBroker(
             request.broker_id,
             request.incarnation_id,

@@ -1,0 +1,11 @@
+"""A storm that finds nothing means little unless it finds planted mistakes."""
+
+import pytest
+from controller_mutants import FOUND_BY, Mutant
+from controller_storm import storm
+
+
+@pytest.mark.parametrize(("mutant", "seed"), FOUND_BY.items(), ids=[mutant.__name__ for mutant in FOUND_BY])
+def test_a_planted_mistake_is_found(mutant: Mutant, seed: int) -> None:
+    with mutant(), pytest.raises(AssertionError):
+        storm(seed)
