@@ -46,9 +46,9 @@ demo: bytecode
 
 -include bench/bench.mk interop/interop.mk
 
-## chaos        the long crash tests: many power losses, kill -9 for minutes, also of Spark, large logs (needs 3 GB of disk)
+## chaos        the long crash tests: power losses, kill -9 for minutes, clusters of 3 and 5 nodes, Spark (needs 3 GB of disk)
 chaos: $(STAMP)
-	$(BIN)/pytest -q -s -m chaos tests/crash tests/storm tests/unit/groups tests/unit/quorum tests/spark
+	$(BIN)/pytest -q -s -m chaos tests/crash tests/cluster tests/storm tests/unit/groups tests/unit/quorum tests/spark
 
 clean:
 	rm -rf $(VENV) data .mypy_cache .ruff_cache .import_linter_cache .hypothesis

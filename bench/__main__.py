@@ -1,7 +1,8 @@
-"""`python -m bench [--kafka] [--no-spark] [--rounds N] [--only KEY …] [--no-record]`: measure, print, record.
+"""`python -m bench [--kafka] [--no-cluster] [--no-spark] [--rounds N] [--only KEY …] [--no-record]`: measure, record.
 
-Without --kafka: Skidway beside the machine's limits, about two minutes. With it: Apache Kafka takes turns. Then the
-connector for Spark beside Spark's own ceiling, up to three minutes, where there is Java.
+Without --kafka: Skidway beside the machine's limits, about two minutes. With it: Apache Kafka takes turns. Then three
+nodes as one cluster, about ten minutes, and the connector for Spark beside Spark's own ceiling, up to three minutes,
+where there is Java. `--only cluster`, `--only failover` and `--only spark` are these parts alone.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import sys
 
 from rich.console import Console
 
-from bench import report, spark, suite
+from bench import cluster, failover, report, spark, suite
 from bench.broker import Skidway
 from bench.kafka import Kafka, jars
 from bench.load import engine
@@ -20,7 +21,7 @@ from bench.workloads import workloads
 
 PICTURE = ROOT / "bench" / "results.png"
 LAST = CACHE / "bench" / "last.json"
-SPARK = "spark"
+SPARK, CLUSTER, FAILOVER = "spark", "cluster", "failover"
 SPARK_SECONDS_MAX = 160.0
 SPARK_ROUNDS_MORE = 2
 """The JVM goes on compiling for a while."""
@@ -32,6 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds-max", type=float, help="begin no round that would end later (220; 460 with Kafka)")
     parser.add_argument("--only", nargs="*", default=[], metavar="KEY", help="only these loads (see --list)")
+    parser.add_argument("--no-cluster", action="store_true", help="leave out the loads of three nodes")
     parser.add_argument("--no-spark", action="store_true", help="leave out the loads of Spark")
     parser.add_argument("--list", action="store_true", help="print the loads and end")
     parser.add_argument("--no-record", action="store_true", help="leave RESULTS.md and results.png as they are")
@@ -43,17 +45,19 @@ def measure(options: argparse.Namespace, console: Console) -> suite.Outcome:
     chosen = set(options.only)
     if SPARK in chosen:
         chosen = chosen - {SPARK} | set(spark.titles())
-    brokers = {load.key for load in workloads()}
-    if unknown := chosen - brokers - set(spark.titles()):
+    brokers, nodes = {load.key for load in workloads()}, {CLUSTER, FAILOVER, *cluster.titles()}
+    if unknown := chosen - brokers - nodes - set(spark.titles()):
         raise SystemExit(f"no such load: {', '.join(sorted(unknown))} (see --list)")
     outcome = suite.Outcome()
     if not chosen or chosen & brokers:
         outcome = measure_brokers(options, chosen & brokers, console)
-    if not options.no_spark and (not chosen or chosen - brokers):
+    if not options.no_cluster and (not chosen or chosen & nodes):
+        outcome.add(measure_clusters(options, chosen & nodes, console))
+    if not options.no_spark and (not chosen or chosen & set(spark.titles())):
         with console.status("starting") as status:
             outcome.add(
                 spark.run(
-                    chosen - brokers,
+                    chosen & set(spark.titles()),
                     rounds=options.rounds + SPARK_ROUNDS_MORE,
                     seconds_max=SPARK_SECONDS_MAX,
                     say=lambda text: _say(console, status, text),
@@ -85,6 +89,20 @@ def measure_brokers(options: argparse.Namespace, chosen: set[str], console: Cons
     return outcome
 
 
+def measure_clusters(options: argparse.Namespace, chosen: set[str], console: Console) -> suite.Outcome:
+    outcome = suite.Outcome()
+    with console.status("starting") as status:
+
+        def say(text: str) -> None:
+            _say(console, status, text)
+
+        if not chosen or chosen - {FAILOVER}:
+            outcome.add(cluster.run(chosen - {FAILOVER, CLUSTER}, kafka=options.kafka, say=say))
+        if not chosen or FAILOVER in chosen:
+            outcome.add(failover.run(set(), kafka=options.kafka, say=say))
+    return outcome
+
+
 def _say(console: Console, status: object, text: str) -> None:
     """A moving line on a terminal; in a log only what begins a stretch of work or went wrong."""
     if console.is_terminal and not text.startswith("FAILED"):
@@ -99,7 +117,7 @@ def main() -> int:
     if options.list:
         for load in workloads():
             console.print(f"{load.key:14} {load.title}")
-        for key, title in spark.titles().items():
+        for key, title in (cluster.titles() | spark.titles()).items():
             console.print(f"{key:14} {title}")
         return 0
     console.print(f"load generator: {engine()}")

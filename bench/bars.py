@@ -91,7 +91,22 @@ def bars() -> list[Bar]:
         Bar("start-up", "startup", "s", at_most=0.1, against=kafka("startup")),
         Bar("resident after 1 GB in and out", "memory", "rss", at_most=60, unit=" MB"),
     ]
-    return found + spark_bars()
+    return found + failover_bars() + spark_bars()
+
+
+def failover_bars() -> list[Bar]:
+    """Gaps between acknowledgements, three nodes: what the cluster takes, and what librdkafka makes of it."""
+    found = []
+    for suffix, client in (("", "raw client"), ("-rd", "librdkafka")):
+        killed, stopped = f"fo-leader{suffix}", f"fo-stop{suffix}"
+        title = f"gap in writes, kill -9 of the leader, {client}"
+        found.append(Bar(f"{title}, p50", killed, "p50", at_most=1.5, unit=" s"))
+        found.append(Bar(f"{title}, p99", killed, "p99", at_most=3, unit=" s"))
+        title = f"gap in writes, clean stop, {client}"
+        found.append(Bar(f"{title}, p99", stopped, "p99", at_most=0.2, unit=" s"))
+        found.append(Bar(f"{title}: errors", stopped, "errors", at_most=0))
+    title = "gap in metadata changes, kill -9 of the controller, p99"
+    return [*found, Bar(title, "fo-controller", "p99", at_most=2, unit=" s")]
 
 
 def spark_bars() -> list[Bar]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import spark
+from bench import cluster, failover, spark
 from bench.bars import LIMIT_OF, judge
 from bench.load import engine
 from bench.subject import ROOT
@@ -21,8 +21,8 @@ HEADING = """# Results
 
 Written by `make bench` and `make bench-kafka`, newest first. Ratios within one section can be trusted: the subjects
 took turns on the same machine. Absolute figures depend on the machine and its neighbours. The newest run beside Apache
-Kafka as a picture: [results.png](results.png). What each load does: `bench/workloads.py`, `bench/spark.py`; the bars:
-`bench/bars.py`.
+Kafka as a picture: [results.png](results.png). What each load does: `bench/workloads.py`, `bench/cluster.py`,
+`bench/failover.py`, `bench/spark.py`; the bars: `bench/bars.py`.
 """
 Rows = list[list[str]]
 
@@ -182,6 +182,12 @@ def _all_tables(outcome: Outcome) -> list[tuple[str, list[str], Rows]]:
         ),
         ("Groups (ms: less is better)", ["load", "Skidway", "Kafka", "ratio"], group_rows(outcome)),
         ("Footprint", ["", "Skidway", "Kafka"], footprint_rows(outcome)),
+        ("Three nodes on this machine", ["load", "Skidway", "Kafka"], cluster.rows(outcome)),
+        (
+            "Longest gap between acknowledgements when a node of three goes: p50 / p99 / max",
+            ["event", "client", "Skidway", "Kafka"],
+            failover.rows(outcome),
+        ),
         (
             "Spark: million rows per CPU-second of Spark and its Python workers, best of the rounds",
             [

@@ -289,7 +289,6 @@ class Hosting:
             self.missing.pop((topic.id, index), None)
             return
         config = self.config_of(topic.name)
-        saved_watermark = self._saved_watermark(topic, index)
         try:
             log = self._open_log(topic, index, log_settings(config), wall_ms)
         except (StorageError, OSError) as error:
@@ -301,7 +300,7 @@ class Hosting:
             self.on_trouble(f"quarantined, neither served nor cut: {log.failure}")
         elif described.replicas != [self._node_id]:
             # What came after may be on no other replica; the leader will tell.
-            log.begin_at(saved_watermark)
+            log.begin_at(self.logs.saved_watermarks.get((topic.name, index), 0))
         self.missing.pop((topic.id, index), None)
         partition = Partition(
             topic.name, topic.id, index, log, config, self.turn, self._node_id, self.settings.replica_lag_ms
@@ -321,10 +320,6 @@ class Hosting:
             self.on_role_changed(partition)
         elif partition.leads and role.partition_epoch != before.partition_epoch:
             self.on_replicas_changed(partition, before)
-
-    def _saved_watermark(self, topic: metadata.Topic, index: int) -> int:
-        key = (topic.name, index)
-        return self.logs.saved_watermarks.get(key, 0) if key in self.logs.found else 0
 
     def _open_log(self, topic: metadata.Topic, index: int, settings: LogSettings, wall_ms: int) -> Log:
         if (topic.name, index) in self.removing:

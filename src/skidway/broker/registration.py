@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.errors import ErrorCode
+from skidway.limits import INT64_MAX
 from skidway.runtime.timers import Timer
 from skidway.wire.message import Message
 from skidway.wire.schema.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -27,6 +28,8 @@ RETRY_MS = 50
 TOLD_EVERY_MS = 10_000
 UNHEARD_MS = 3_000
 """So long a leaving broker waits for a controller to answer."""
+CUT_OFF_SESSIONS = 2
+"""A broker that hears nothing for so many sessions takes itself for cut off. One would do, on an idle machine."""
 CHANNEL = "heartbeat"
 
 
@@ -43,6 +46,8 @@ class Registration:
         """A cluster that comes up has no controller for a moment: nothing is told at first."""
         self._heard_ms = 0
         """When a controller last answered."""
+        self.counted_on_until_ms = INT64_MAX
+        """After that, without a controller's answer, others lead what this broker led, as far as it can know."""
         self.epoch = -1
         self.fenced = True
         self.leaving = False
@@ -109,7 +114,8 @@ class Registration:
                 BrokerHeartbeatRequest(
                     node.settings.node_id,
                     self.epoch,
-                    node.metadata_offset,
+                    # The last one known, as Kafka's brokers tell it, not the next.
+                    node.metadata_offset - 1,
                     want_fence=not node.hosting.started or self._cannot_write(),
                     want_shut_down=self.leaving,
                 )
@@ -147,6 +153,7 @@ class Registration:
         now_ms = self._node.clock.monotonic_ms()
         if response is not None:
             self._heard_ms = now_ms
+            self.counted_on_until_ms = now_ms + CUT_OFF_SESSIONS * self._node.settings.session_timeout_ms
         elif self.leaving and now_ms >= self._heard_ms + UNHEARD_MS:
             # The others are gone as well, or cut off: nobody could take over.
             self.departed = True

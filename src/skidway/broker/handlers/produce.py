@@ -42,6 +42,8 @@ def handle(node: Node, call: Call, request: ProduceRequest) -> ProduceResponse |
     acks = request.acks
     if acks not in (ACKS_ALL, NO_ACKS, 1):
         return _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
+    if call.now_ms > node.registration.counted_on_until_ms:
+        _send_elsewhere(node, call, request)
     wall_ms = node.clock.wall_ms()
     find = node.partitions.find_by_id if call.version >= TOPIC_IDS_SINCE else node.partitions.find
     waiting: list[tuple[Partition, Appended, PartitionProduceResponse]] = []
@@ -129,6 +131,24 @@ def _tell_leaders(node: Node, call: Call, response: ProduceResponse) -> None:
                 entry.current_leader = LeaderIdAndEpoch(leader, epoch)
                 leaders[leader] = None
     response.node_endpoints = [NodeEndpoint(*found) for leader in leaders if (found := address_of(node.image, leader))]
+
+
+def _send_elsewhere(node: Node, call: Call, request: ProduceRequest) -> None:
+    """No controller answers this node: what it appends may never be committed, and it cannot know who leads now.
+
+    A client that is answered would go on asking here, of all nodes, for the leader; one that is hung up on asks others.
+    """
+    find = node.partitions.find_by_id if call.version >= TOPIC_IDS_SINCE else node.partitions.find
+    for topic in request.topic_data:
+        name = topic.topic_id if call.version >= TOPIC_IDS_SINCE else topic.name
+        for data in topic.partition_data:
+            try:
+                partition = find(name, data.index)  # type: ignore[arg-type]
+                partition.leader.admit(request.acks, partition.min_in_sync)
+            except ProtocolError:
+                continue  # refused anyway, with a reason
+            if not partition.alone:
+                raise Hangup("a produce to a node that is cut off from the controller")
 
 
 def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
