@@ -132,7 +132,9 @@ class Node:
         A node that is a quorum of its own serves when this returns; any other as soon as the cluster has taken it in.
         """
         settings = self.settings
-        identity = load_identity(self.disk, self.random, settings.node_id, settings.initial_cluster_id)
+        identity = load_identity(
+            self.disk, self.random, settings.node_id, settings.cluster_id, settings.initial_cluster_id
+        )
         self.cluster_id = identity.cluster_id
         self.logs = Logs.open(self.disk, self.limits)
         self.hosting = Hosting(
