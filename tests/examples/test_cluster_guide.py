@@ -18,6 +18,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.xdist_group("cluster")
 def test_the_python_of_the_guide_runs() -> None:
     (code,) = blocks("python")
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)

@@ -61,3 +61,23 @@ def test_recovery_may_be_interrupted_anywhere() -> None:
             while world.log.end_offset < dropped:
                 world.append(draw, 1)
             world.crash(draw)
+
+
+def test_a_sync_that_follows_a_failed_one_proves_nothing() -> None:
+    """The kernel takes the pages of a failed sync for clean. A checkpoint that was begun beside it must not vouch."""
+    world = World(0)
+    draw = random.Random(0)
+    world.append(draw)
+    first, second = world.log.begin_sync(), world.log.checkpoint()
+    assert first is not None
+    assert second is not None
+    world.disk.failing_syncs = {world.disk.syncs}
+    with pytest.raises(OSError, match="Input/output"):
+        first.run()
+    world.disk.failing_syncs = None
+    with pytest.raises(OSError, match="has failed"):
+        second.run()
+    assert not second.synced
+    world.disk.crash(draw)
+    world.reopen()
+    assert not world.log.quarantined

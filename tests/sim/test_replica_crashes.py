@@ -162,9 +162,9 @@ class ReplicaWorld(World):
         self.log.finish_sync(ticket)
         assert void or self.log.synced_offset >= ticket.offset
         self.promised_end = max(self.promised_end, self.log.synced_offset)
-        room = self.log.synced_offset - self.log.high_watermark
-        if room > 0:
-            self.log.advance_high_watermark(self.log.high_watermark + draw.randrange(room + 1))
+        ends = [h.last_offset + 1 for h, _ in self.appended if h.last_offset < self.log.synced_offset]
+        if ends:
+            self.log.advance_high_watermark(draw.choice(ends[-4:]))
         self.committed_max = max(self.committed_max, self.log.high_watermark)
 
     STEPS = (
@@ -214,9 +214,12 @@ class ReplicaWorld(World):
     def check_state(self) -> None:
         log = self.log
         if self.reckless and log.producers.state() != replay(self.appended):
-            # The snapshots that remembered deleted batches vouched for a tail that is gone.
+            # The snapshots that remembered deleted batches vouched for a tail that is gone, or all but an old one did.
             first = log.segments[0].base_offset
-            self.appended = [item for item in self.appended if item[0].base_offset >= first]
+            remembered = [item for item in self.appended if item[0].base_offset < first]
+            there = [item for item in self.appended if item[0].base_offset >= first]
+            beginnings = [remembered[:count] + there for count in range(len(remembered))]
+            self.appended = next((items for items in beginnings if log.producers.state() == replay(items)), there)
             self.learn_sequences()
         assert log.producers.state() == replay(self.appended)
         expected, known = LeaderEpochs(), LeaderEpochs(log.epochs.entries())

@@ -42,6 +42,7 @@ class Connection:
         "gone",
         "needed",
         "node",
+        "on_closed",
         "on_ready",
         "outbox",
         "pass_bytes",
@@ -59,6 +60,7 @@ class Connection:
         self.outbox: list[Part] = []
         self.pending: deque[Call] = deque()
         self.on_ready: Callable[[], None] = _nothing_to_do
+        self.on_closed: Callable[[], None] = _nothing_to_do
         self.needed = 0
         self.pass_bytes = 0
         self.paused = False
@@ -124,6 +126,7 @@ class Connection:
     def closed(self) -> None:
         """The peer is gone: whatever still waits for it is given up."""
         self.gone = True
+        self.on_closed()
         for call in self.pending:
             if call.parts is None and call.on_gone is not None:
                 call.on_gone()

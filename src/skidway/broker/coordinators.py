@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from skidway.broker.partition import Journal, Partition
 from skidway.errors import (
+    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     ErrorCode,
     NotCoordinator,
@@ -100,8 +101,8 @@ class Coordinators:
         self._loaded: dict[Partition, Coordinator] = {}
         self._unloadable: dict[Partition, str] = {}
         """Why, until a restart: clients ask again and again, and damage does not go away."""
-        self._unloaded: dict[Partition, None] = {}
-        """Those with something to load that have not been asked for anything yet."""
+        self._loading: dict[Partition, Coordinator | None] = {}
+        """Those that have something to load, as far as they are; None: not begun."""
         self._started = False
 
     @property
@@ -127,14 +128,21 @@ class Coordinators:
         if not partition.leads:
             self.on_removed(partition)
         elif self._has_something(partition) and partition not in self._loaded and partition not in self._unloadable:
-            self._unloaded[partition] = None
-            self._node.hosting.later(lambda: self._load_if_wanted(partition))
+            self._loading.setdefault(partition, None)
+            self._go_on_later(partition)
 
-    def _load_if_wanted(self, partition: Partition) -> None:
-        """What cannot be loaded is told, and keeps no one else from being served."""
-        if partition in self._unloaded:
-            with suppress(CoordinatorNotAvailable):
-                self._load(partition)
+    def _go_on_later(self, partition: Partition) -> None:
+        """Thousands of records take their time, and whoever else is served must not wait for all of them."""
+
+        def go_on() -> None:
+            if partition in self._loading:
+                # What cannot be loaded is told, and keeps no one else from being served.
+                with suppress(CoordinatorNotAvailable, CoordinatorLoadInProgress):
+                    self._load_some(partition)
+            if partition in self._loading:
+                self._go_on_later(partition)
+
+        self._node.hosting.later(go_on)
 
     @staticmethod
     def _has_something(partition: Partition) -> bool:
@@ -195,10 +203,14 @@ class Coordinators:
         respond: Callable[[list[Reply | ProtocolError]], None],
     ) -> None:
         """Ask all coordinators that have any groups; answers when all have."""
-        for partition in list(self._unloaded):
-            self._load_if_wanted(partition)
+        for partition in list(self._loading):
+            with suppress(CoordinatorNotAvailable, CoordinatorLoadInProgress):
+                self._load(partition)
         coordinators = list(self._loaded.values())
         replies: list[Reply | ProtocolError] = []
+        if self._loading:
+            respond([CoordinatorLoadInProgress("groups are being loaded: ask again")])
+            return
 
         def answer(reply: Reply | ProtocolError) -> None:
             replies.append(reply)
@@ -218,7 +230,7 @@ class Coordinators:
 
     def on_removed(self, partition: Partition) -> None:
         self._unloadable.pop(partition, None)
-        self._unloaded.pop(partition, None)
+        self._loading.pop(partition, None)
         coordinator = self._loaded.pop(partition, None)
         if coordinator is not None:
             coordinator.host.close(NotCoordinator())
@@ -257,29 +269,52 @@ class Coordinators:
         return self._loaded.get(partition) or self._load(partition)
 
     def _load(self, partition: Partition) -> Coordinator:
-        node = self._node
-        self._unloaded.pop(partition, None)
+        """At once if it is little. Otherwise the rest is loaded bit by bit, and whoever asks has to come back."""
+        if self._loading.get(partition) is not None:
+            raise CoordinatorLoadInProgress("the group is being loaded: ask again")
+        is_queued = partition in self._loading
+        self._loading[partition] = None
         try:
-            host: Replicated[GroupCoordinator, GroupRecord] = Replicated(
-                lambda: GroupCoordinator(
-                    self._settings,
-                    TopicsView(node, node.image),
-                    node.random,
-                    node.clock,
-                    lambda context: Consumer(context, self._patterns),
-                    node.limits,
-                    self,
-                    timeouts=self._timeouts,
-                ),
-                LogStore(Journal(partition), node.clock, FORMAT, partition.leader.epoch, compacted=True),
-            )
+            return self._load_some(partition)
+        except CoordinatorLoadInProgress:
+            if not is_queued:
+                self._go_on_later(partition)
+            raise
+
+    def _load_some(self, partition: Partition) -> Coordinator:
+        coordinator = self._loading[partition]
+        try:
+            if coordinator is None:
+                coordinator = self._loading[partition] = Coordinator(self._new_host(partition))
+            loaded = coordinator.host.load_some()
         except StorageError as error:
+            del self._loading[partition]
             self._unloadable[partition] = str(error)
-            node.on_trouble(f"{partition}: groups cannot be loaded: {error}")
+            self._node.on_trouble(f"{partition}: groups cannot be loaded: {error}")
             raise CoordinatorNotAvailable(str(error)) from error
-        coordinator = self._loaded[partition] = Coordinator(host)
+        if not loaded:
+            raise CoordinatorLoadInProgress("the group is being loaded: ask again")
+        del self._loading[partition]
+        self._loaded[partition] = coordinator
         self._arm(coordinator)
         return coordinator
+
+    def _new_host(self, partition: Partition) -> Replicated[GroupCoordinator, GroupRecord]:
+        node = self._node
+        return Replicated(
+            lambda: GroupCoordinator(
+                self._settings,
+                TopicsView(node, node.image),
+                node.random,
+                node.clock,
+                lambda context: Consumer(context, self._patterns),
+                node.limits,
+                self,
+                timeouts=self._timeouts,
+            ),
+            LogStore(Journal(partition), node.clock, FORMAT, partition.leader.epoch, compacted=True),
+            whole=False,
+        )
 
     def _timeouts(self, group_id: str) -> tuple[int, int]:
         overrides = self._node.image.config(ResourceType.GROUP, group_id)

@@ -25,11 +25,13 @@ from skidway.log.log import Log
 from skidway.log.logs import Logs
 from skidway.log.settings import LogSettings
 from skidway.metadata import image as metadata
+from skidway.metadata.broker_configs import rate
 from skidway.metadata.config_keys import Defaults, ResourceType
 from skidway.metadata.image import NO_LEADER, Image
 from skidway.metadata.topic_configs import TopicConfig, resolve
 from skidway.ports import Clock
 from skidway.replica.role import PartitionRole
+from skidway.replica.throttle import Throttle
 from skidway.wire.message import Message
 from skidway.wire.schema.metadata_records import (
     BrokerRegistrationChangeRecord,
@@ -86,6 +88,8 @@ class Hosting:
         self.on_trouble = on_trouble
         self.image = Image()
         self.partitions = Partitions(self.image)
+        self.leader_throttle = Throttle()
+        self.follower_throttle = Throttle()
         self.eligible: dict[int, int] = {}
         """Brokers that may join in-sync sets, with their epochs."""
         self.online: frozenset[int] = frozenset()
@@ -139,6 +143,7 @@ class Hosting:
         if not self.started:
             return
         self._configs.clear()
+        self._follow_rates()
         for topic in deleted:
             self._remove(topic.id, wall_ms)
         self._follow_brokers()
@@ -181,6 +186,7 @@ class Hosting:
     def start(self, wall_ms: int) -> None:
         """Open everything the image says is here; set aside what it does not know."""
         self.started = True
+        self._follow_rates()
         for (name, index), topic_id in list(self.logs.found.items()):
             topic = self.image.topics.get(name)
             unborn = self.logs.is_unborn(name, index)
@@ -283,7 +289,6 @@ class Hosting:
             self.missing.pop((topic.id, index), None)
             return
         config = self.config_of(topic.name)
-        saved_watermark = self._saved_watermark(topic, index)
         try:
             log = self._open_log(topic, index, log_settings(config), wall_ms)
         except (StorageError, OSError) as error:
@@ -295,11 +300,12 @@ class Hosting:
             self.on_trouble(f"quarantined, neither served nor cut: {log.failure}")
         elif described.replicas != [self._node_id]:
             # What came after may be on no other replica; the leader will tell.
-            log.begin_at(saved_watermark)
+            log.begin_at(self.logs.saved_watermarks.get((topic.name, index), 0))
         self.missing.pop((topic.id, index), None)
         partition = Partition(
             topic.name, topic.id, index, log, config, self.turn, self._node_id, self.settings.replica_lag_ms
         )
+        partition.follower_throttle = self.follower_throttle
         self.partitions.add(partition)
         # Nobody can say any more how its leader came to lead while it was closed.
         self._take_role(partition, self.role_of(topic, index, unclean=True))
@@ -314,10 +320,6 @@ class Hosting:
             self.on_role_changed(partition)
         elif partition.leads and role.partition_epoch != before.partition_epoch:
             self.on_replicas_changed(partition, before)
-
-    def _saved_watermark(self, topic: metadata.Topic, index: int) -> int:
-        key = (topic.name, index)
-        return self.logs.saved_watermarks.get(key, 0) if key in self.logs.found else 0
 
     def _open_log(self, topic: metadata.Topic, index: int, settings: LogSettings, wall_ms: int) -> Log:
         if (topic.name, index) in self.removing:
@@ -336,8 +338,13 @@ class Hosting:
             self.partitions.remove(partition)
             self._close(partition, NotLeaderOrFollower(f"{partition} has moved to other nodes"), wall_ms)
 
+    def _follow_rates(self) -> None:
+        self.leader_throttle.rate = rate("leader.replication.throttled.rate", self.defaults)
+        self.follower_throttle.rate = rate("follower.replication.throttled.rate", self.defaults)
+
     def _reconfigure(self, record: ConfigRecord) -> None:
         self._configs.clear()
+        self._follow_rates()
         topics = [record.resource_name] if record.resource_type == ResourceType.TOPIC else list(self.image.topics)
         for topic in topics:
             partitions = self.partitions.of_topic(topic)

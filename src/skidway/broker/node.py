@@ -102,6 +102,7 @@ class Node:
         self.routes = Routes(limits.request_elements_max)
         self.timers = Timers()
         self.peers = Peers(f"node-{settings.node_id}", self.timers, limits)
+        self.peers.on_trouble = on_trouble
         self.turn = Turn(lambda: self.on_work())
         self.acknowledgements: OffsetParking[Partition] = OffsetParking(self.timers)
         self.deletions: OffsetParking[Partition] = OffsetParking(self.timers)

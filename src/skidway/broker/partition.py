@@ -29,6 +29,7 @@ from skidway.records.batch import TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHe
 from skidway.records.validation import TopicRules, validate
 from skidway.replica.leader import Leader, Leadership, NotLeading, Proposal
 from skidway.replica.role import PartitionRole
+from skidway.replica.throttle import Throttle
 
 INDEX_ENTRY_BYTES = 8
 UNPACKED_RATIO_MAX = 32
@@ -56,8 +57,11 @@ class Partition:
         "alone",
         "compacting",
         "flush_sync",
+        "follower_throttle",
         "index",
         "internal",
+        "is_throttled_as_follower",
+        "is_throttled_as_leader",
         "leader",
         "log",
         "min_in_sync",
@@ -103,6 +107,7 @@ class Partition:
         self.removed = False
         self.refused: StorageError | NotEnoughReplicas | None = None
         """Why the last batch was not taken, if it is worth another try."""
+        self.follower_throttle: Throttle | None = None
         self.watched = False
         """Whether followers wait for what is appended."""
         self._tickets: dict[SyncTicket, None] = {}
@@ -117,6 +122,9 @@ class Partition:
         self.flush_sync = config.flush == "sync"
         self.min_in_sync = self.leader.min_in_sync = config.min_insync_replicas
         self.log.settings = log_settings(config)
+        itself = ("*", f"{self.index}:{self._node_id}")
+        self.is_throttled_as_leader = any(each in itself for each in config.leader_replication_throttled_replicas)
+        self.is_throttled_as_follower = any(each in itself for each in config.follower_replication_throttled_replicas)
         self._stored(self.stored_offset)
         if self.flush_sync and self.log.synced_offset < self.log.end_offset:
             self.turn.wants_sync(self)
@@ -265,6 +273,14 @@ class Partition:
         finally:
             if log.end_offset != before and self.flush_sync:
                 self.turn.wants_sync(self)
+
+    def rest_ms(self, fetched_bytes: int, now_ms: int) -> int:
+        """For how long to fetch no more, after so many bytes."""
+        throttle = self.follower_throttle
+        if throttle is None or not self.is_throttled_as_follower or self._node_id in self.role.in_sync:
+            return 0
+        throttle.took(fetched_bytes, now_ms)
+        return throttle.wait_ms(now_ms)
 
     def cut_to(self, offset: int, wall_ms: int) -> None:
         """Give up everything from `offset` on: the leader does not have it. StorageError: not now, or never again if

@@ -31,6 +31,8 @@ Respond = Callable[[Message | None], None]
 
 RETRY_MS = 50
 """So long a node that refused a connection, or lost one, is not dialled again."""
+TOLD_EVERY_MS = 10_000
+"""A node that talks nonsense does so again and again; the operator hears of it now and then."""
 HEADER_BYTES_MIN = 4
 CORRELATION_IDS = 1 << 31
 # Kafka marks the newest version of InitProducerId as unstable.
@@ -168,7 +170,7 @@ class Link:
         asked.answer(response)
 
     def _give_up(self, reason: str, now_ms: int) -> None:
-        self._peers.on_trouble(f"{self} is hung up on: {reason}")
+        self._peers.tell(self, reason, now_ms)
         self.closed(now_ms)
         self.hangup()
 
@@ -187,6 +189,7 @@ class Peers:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._links: dict[tuple[int, str], Link] = {}
         self._retry_at_ms: dict[tuple[int, str], int] = {}
+        self._told_ms: dict[int, int] = {}
         self._now_ms = 0
         """When we were called last: for failures that come without a time."""
 
@@ -220,6 +223,12 @@ class Peers:
         asked.timer = self._timers.at(deadline_ms, partial(self._on_late, link, asked, deadline_ms))
         if link.is_open:
             link.on_ready()
+
+    def tell(self, link: Link, reason: str, now_ms: int) -> None:
+        """What one of them sent makes no sense."""
+        if now_ms >= self._told_ms.get(link.node_id, now_ms - TOLD_EVERY_MS) + TOLD_EVERY_MS:
+            self._told_ms[link.node_id] = now_ms
+            self.on_trouble(f"{link} is hung up on: {reason}")
 
     def on_ended(self, link: Link, now_ms: int) -> None:
         """Everything under way on it stays without an answer."""

@@ -114,7 +114,8 @@ class Registration:
                 BrokerHeartbeatRequest(
                     node.settings.node_id,
                     self.epoch,
-                    node.metadata_offset,
+                    # The last one known, as Kafka's brokers tell it, not the next.
+                    node.metadata_offset - 1,
                     want_fence=not node.hosting.started or self._cannot_write(),
                     want_shut_down=self.leaving,
                 )

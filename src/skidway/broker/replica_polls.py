@@ -138,6 +138,8 @@ class ReplicaPolls:
         max_bytes = min(request.max_bytes, node.limits.fetch_bytes_max)
         found, found_bytes, urgent = self._look(session, max_bytes, counts=True)
         wait_ms = min(request.max_wait_ms, node.limits.fetch_wait_ms_max)
+        if session.ready and (held_ms := node.hosting.leader_throttle.wait_ms(call.now_ms)):
+            wait_ms = min(wait_ms, held_ms)
         if urgent or found_bytes >= request.min_bytes or wait_ms <= 0 or not session.targets:
             return self._response(session, found)
         waiting = session.waiting = Waiting(call, max_bytes, request.min_bytes - found_bytes)
@@ -233,12 +235,26 @@ class ReplicaPolls:
                 data.records = NO_RECORDS
                 return data
             self._count(target, partition)
-        records = log.read(offset, min(target.max_bytes, room), committed=False, min_one=min_one) if room > 0 else None
+        records = None
+        if room > 0 and not (partition.is_throttled_as_leader and self._holds_back(target, partition)):
+            records = log.read(offset, min(target.max_bytes, room), committed=False, min_one=min_one)
+            if records is not None and partition.is_throttled_as_leader:
+                self._charge(target, partition, len(records))
         target.at_end = offset >= log.end_offset
         high_watermark, start_offset = log.high_watermark, log.start_offset
         data = PartitionData(target.index, 0, high_watermark, high_watermark, start_offset)
         data.records = NO_RECORDS if records is None else records
         return None if target.at_end and not _is_news(target, data) else data
+
+    def _holds_back(self, target: Target, partition: Partition) -> bool:
+        """Whether it has to wait its turn; never who is in sync: it must not fall out of that."""
+        if target.session.replica_id in partition.leader.in_sync:
+            return False
+        return self.node.hosting.leader_throttle.wait_ms(self.node.clock.monotonic_ms()) > 0
+
+    def _charge(self, target: Target, partition: Partition, size: int) -> None:
+        if target.session.replica_id not in partition.leader.in_sync:
+            self.node.hosting.leader_throttle.took(size, self.node.clock.monotonic_ms())
 
     def _refusal(self, target: Target, error: ProtocolError) -> PartitionData:
         data = PartitionData(target.index, error.code, -1)

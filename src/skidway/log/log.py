@@ -21,7 +21,7 @@ from skidway.log.loading import Loaded, Loader
 from skidway.log.producers import Producers
 from skidway.log.segment import Segment
 from skidway.log.settings import LogSettings
-from skidway.log.sync import SyncTicket
+from skidway.log.sync import Health, SyncTicket
 from skidway.ports import Buffer, Disk, File, FileSlice
 from skidway.records.batch import BatchHeader
 
@@ -39,6 +39,7 @@ class Log:
         "_begun_offset",
         "_extra_files",
         "_generation",
+        "_health",
         "_loaded",
         "_names",
         "_names_begun",
@@ -114,6 +115,7 @@ class Log:
         self._parent_synced = True
         self._extra_files: list[File] = []
         self._generation = 0
+        self._health = Health()
         self.checkpoints_begun = 0
 
     @classmethod
@@ -389,7 +391,7 @@ class Log:
         return ticket
 
     def new_ticket(self) -> SyncTicket:
-        ticket = SyncTicket(self.disk, self.directory, self.end_offset)
+        ticket = SyncTicket(self.disk, self.directory, self.end_offset, self._health)
         ticket.generation = self._generation
         ticket.names = self._names
         # Whatever an earlier ticket has not finished yet is synced again: tickets may finish in any order.

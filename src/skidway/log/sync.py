@@ -4,6 +4,7 @@ A ticket is begun and finished on the thread that owns the log and run on any ot
 makes each of them true: bytes and names first, then the files that vouch for them, the producer snapshot last.
 """
 
+import errno
 from dataclasses import dataclass, field
 
 from skidway.log.index import OffsetIndex, TimeIndex
@@ -30,6 +31,16 @@ class Removal:
         self.done = True
 
 
+class Health:
+    """Of a log's files, shared by its tickets. The kernel tells of a failed write once and takes the pages for clean:
+    a sync that succeeds after one that failed proves nothing."""
+
+    __slots__ = ("broken",)
+
+    def __init__(self) -> None:
+        self.broken = False
+
+
 class SyncTicket:
     """Everything below `offset` is durable once `run` returned. An OSError from it is final, unless `synced` is set."""
 
@@ -41,6 +52,7 @@ class SyncTicket:
         "epochs",
         "files",
         "generation",
+        "health",
         "indexes",
         "is_checkpoint",
         "late",
@@ -53,8 +65,9 @@ class SyncTicket:
         "synced",
     )
 
-    def __init__(self, disk: Disk, directory: str, offset: int) -> None:
+    def __init__(self, disk: Disk, directory: str, offset: int, health: Health | None = None) -> None:
         self.disk = disk
+        self.health = Health() if health is None else health
         self.directory = directory
         self.offset = offset
         self.generation = 0
@@ -80,10 +93,16 @@ class SyncTicket:
         return self.is_checkpoint
 
     def run(self) -> None:
-        for file in self.files:
-            file.sync()
-        for directory in self.directories:
-            self.disk.sync_directory(directory)
+        try:
+            for file in self.files:
+                file.sync()
+            for directory in self.directories:
+                self.disk.sync_directory(directory)
+        except OSError:
+            self.health.broken = True
+            raise
+        if self.health.broken:
+            raise OSError(errno.EIO, "another sync of these files has failed")
         self.synced = True
         self.early.run(self.disk, self.directory)
         if self.snapshot:

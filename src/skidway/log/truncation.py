@@ -2,10 +2,10 @@
 
 Files that speak about the log may be in other hands meanwhile: a checkpoint on a worker's thread, the offset files of
 the data directory. So the first durable step is always the file `truncated` in the log's own directory, which says
-what of all that is void (see `checkpoints.Truncated`). Then go the snapshots that vouch for the tail, what the epochs'
-file says of it, later segments and the indexes of the cut one, and last the tail itself: wherever power is lost, what
-is left is the old log or a shorter part of its beginning. A log that begins anew is decided by that first step alone:
-`begin_anew` is done again by the next start until it comes to its end.
+what of all that is void (see `checkpoints.Truncated`). Then go the snapshots that vouch for the tail, later segments
+and the indexes of the cut one, and last the tail itself: wherever power is lost, what is left is the old log or a
+shorter part of its beginning. A log that begins anew is decided by that first step alone: `begin_anew` is done again by
+the next start until it comes to its end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.errors import StorageError
-from skidway.log.checkpoints import LEADER_EPOCHS, TRUNCATED, Truncated, write_epochs, write_truncated
+from skidway.log.checkpoints import LEADER_EPOCHS, TRUNCATED, Truncated, write_truncated
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.segment import Segment, segment_name
@@ -163,8 +163,8 @@ def _cut(log: Log, segment: Segment, position: int, end_offset: int, now_ms: int
         if vouched is not None and vouched > end_offset:
             disk.remove(f"{directory}/{name}")
     disk.sync_directory(directory)
+    # Their file waits for the next checkpoint: one that is under way may be writing it. Until then it is not believed.
     log.epochs.truncate_to(end_offset)
-    disk.write_atomic(f"{directory}/{LEADER_EPOCHS}", write_epochs(log.epochs.entries()))
     while log.segments[-1] is not segment:
         gone = log.segments.pop()
         for suffix in SEGMENT_SUFFIXES:

@@ -8,7 +8,7 @@ the operator's configuration file set it (`static`), under the names Kafka's too
 from collections.abc import Collection, Mapping
 
 from skidway.errors import InvalidConfig, InvalidRequest
-from skidway.limits import DEFAULT_LIMITS
+from skidway.limits import DEFAULT_LIMITS, INT64_MAX
 from skidway.metadata.config_keys import (
     NO_DEFAULTS,
     ConfigEntry,
@@ -87,6 +87,14 @@ _STATIC = (
     ),
     ConfigKey("socket.request.max.bytes", _I, str(DEFAULT_LIMITS.frame_bytes_max), "The largest request.", at_least(1)),
 )
+RATE_KEYS: dict[str, ConfigKey] = {
+    name: ConfigKey(name, _L, str(INT64_MAX), doc, at_least(0))
+    for name, doc in {
+        "follower.replication.throttled.rate": "Bytes per second that throttled replicas here fetch.",
+        "leader.replication.throttled.rate": "Bytes per second that leaders here send to throttled replicas.",
+    }.items()
+}
+"""Settings of a broker itself that can be changed at run time."""
 STATIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in _STATIC}
 DYNAMIC_NAMES: dict[str, TopicKey] = {key.broker_names[0].name: key for key in TOPIC_KEYS.values() if key.broker_names}
 
@@ -94,7 +102,7 @@ DYNAMIC_NAMES: dict[str, TopicKey] = {key.broker_names[0].name: key for key in T
 def validate_static(static: Mapping[str, str]) -> None:
     """Raises InvalidConfig unless every setting is known and its value is one this broker obeys."""
     for name, text in static.items():
-        if name in BROKER_NAMES:
+        if name in BROKER_NAMES or name in RATE_KEYS:
             _accept(name, text)
         elif name in STATIC_KEYS:
             STATIC_KEYS[name].parse(text)
@@ -105,7 +113,7 @@ def validate_static(static: Mapping[str, str]) -> None:
 def validate_dynamic(overrides: Mapping[str, str]) -> None:
     """As Kafka answers: what cannot be changed at run time, or not to that value, is an InvalidRequest."""
     for name, text in overrides.items():
-        if name not in DYNAMIC_NAMES:
+        if name not in DYNAMIC_NAMES and name not in RATE_KEYS:
             known = name in STATIC_KEYS or name in BROKER_NAMES
             raise InvalidRequest(
                 f"Cannot update {name} dynamically: it is set in the broker's configuration file."
@@ -120,6 +128,9 @@ def validate_dynamic(overrides: Mapping[str, str]) -> None:
 
 def _accept(name: str, text: str) -> None:
     """The value must be fine for the topic setting it is the default of."""
+    if name in RATE_KEYS:
+        RATE_KEYS[name].parse(text)
+        return
     key = BROKER_NAMES[name]
     broker = _broker_name(name)
     if broker.factor != 1:
@@ -137,19 +148,36 @@ def _broker_name(name: str) -> BrokerName:
 def describe_broker(defaults: Defaults = NO_DEFAULTS, names: Collection[str] | None = None) -> list[ConfigEntry]:
     """Every setting of one broker, or those named, sorted by name."""
     entries: list[ConfigEntry] = []
-    for name in sorted({*STATIC_KEYS, *BROKER_NAMES}):
-        if names is None or name in names:
-            entries.append(_describe_topic_default(name, defaults) if name in BROKER_NAMES else _fixed(name, defaults))
+    for name in sorted({*STATIC_KEYS, *BROKER_NAMES, *RATE_KEYS}):
+        if names is not None and name not in names:
+            continue
+        if name in BROKER_NAMES:
+            entries.append(_describe_topic_default(name, defaults))
+        else:
+            entries.append(_describe_rate(name, defaults) if name in RATE_KEYS else _fixed(name, defaults))
     return entries
+
+
+def rate(name: str, defaults: Defaults) -> int:
+    """What a broker obeys."""
+    value = RATE_KEYS[name].parse(_describe_rate(name, defaults).value or "")
+    assert isinstance(value, int)
+    return value
+
+
+def _describe_rate(name: str, defaults: Defaults) -> ConfigEntry:
+    key = RATE_KEYS[name]
+    synonyms = [Synonym(name, layer[name], source) for source, layer in defaults.layers() if name in layer]
+    synonyms.append(Synonym(name, key.default, ConfigSource.DEFAULT))
+    return ConfigEntry(name, synonyms[0].value, synonyms[0].source, key.type, key.doc, synonyms=synonyms)
 
 
 def describe_cluster_default(cluster: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
     """What was set for all brokers (the BROKER resource with the empty name)."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+    keys: dict[str, ConfigKey] = {**BROKER_NAMES, **RATE_KEYS}
     return [
-        ConfigEntry(
-            name, text, source, BROKER_NAMES[name].type, BROKER_NAMES[name].doc, synonyms=[Synonym(name, text, source)]
-        )
+        ConfigEntry(name, text, source, keys[name].type, keys[name].doc, synonyms=[Synonym(name, text, source)])
         for name, text in sorted(cluster.items())
         if names is None or name in names
     ]

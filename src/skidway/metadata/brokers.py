@@ -39,8 +39,10 @@ from skidway.wire.schema.metadata_records import (
 CHANGES_MAX = 10_000
 """Partitions one decision fences a broker in; what is left is due at once."""
 GRACE = 4
-"""The part of a session timeout that a last chance takes; and by which a controller may look late before it distrusts
-itself."""
+"""The part of a session timeout by which a controller may look late before it distrusts itself, and that it then waits.
+"""
+SUSPICION = 2
+"""The part of a session timeout that a broker has to be heard of again when its connection was closed."""
 
 
 # --- who was heard of ---
@@ -167,7 +169,7 @@ def decide_register(
             records.extend(_lead_anew(view, broker_id))
         view.coming = (broker_id,)
         records.extend(lead_leaderless(view, broker_id))
-        return Decision(records, BrokerRegistered(epoch))
+        return Decision(records, BrokerRegistered(epoch), [Forgotten(broker_id)])
     view.going = (broker_id,)
     clean = (
         known is not None
@@ -300,7 +302,7 @@ def decide_suspect(
     view: ClusterView, liveness: Liveness, operation: SuspectBroker, now_ms: int
 ) -> Decision[Message, None]:
     view.check_epoch(operation.broker_id, operation.broker_epoch)
-    contact, until_ms = liveness.contacts.get(operation.broker_id), now_ms + liveness.grace_ms
+    contact, until_ms = liveness.contacts.get(operation.broker_id), now_ms + liveness.session_timeout_ms // SUSPICION
     if contact is None or contact.heard_ms + liveness.session_timeout_ms <= until_ms:
         return Decision([], None)
     return Decision([], None, [LastChance(operation.broker_id, until_ms)])

@@ -5,6 +5,7 @@ effect. A topic's value is its own override, else the broker setting of the same
 default.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -29,7 +30,6 @@ from skidway.metadata.config_keys import (
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 NO_TIERS = "tiered storage is not available"
-NO_THROTTLES = "replication throttles are not available"
 
 
 @dataclass(slots=True)
@@ -75,7 +75,9 @@ class TopicConfig:
     delete_retention_ms: int
     file_delete_delay_ms: int
     flush: str
+    follower_replication_throttled_replicas: tuple[str, ...]
     index_interval_bytes: int
+    leader_replication_throttled_replicas: tuple[str, ...]
     max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
@@ -91,6 +93,12 @@ class TopicConfig:
     segment_jitter_ms: int
     segment_ms: int
     unclean_leader_election_enable: bool
+
+
+def throttled_replicas(value: Value) -> str | None:
+    assert isinstance(value, tuple)
+    fine = value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", each, re.ASCII) for each in value)
+    return None if fine else "must be * or a list of partition:broker"
 
 
 def _gzip_level(value: Value) -> str | None:
@@ -146,6 +154,10 @@ _OBEYED = (
          _log("segment.delete.delay.ms")),
     _key("flush", _S, "sync", "When a batch counts as written: `sync` when it is on the disk, `os` when the "
          "operating system has it.", one_of("sync", "os"), _same("flush")),
+    _key("follower.replication.throttled.replicas", _LIST, "", "Replicas that fetch at a bounded rate while they are "
+         "not in sync: `*`, or partition:broker, where broker is the one that fetches.", throttled_replicas),
+    _key("leader.replication.throttled.replicas", _LIST, "", "Replicas that send at a bounded rate to those that are "
+         "not in sync: `*`, or partition:broker, where broker is the one that leads.", throttled_replicas),
     _key("index.interval.bytes", _I, 4_096, "About how many bytes of log lie between two index entries.",
          at_least(0), _log("index.interval.bytes")),
     _key("max.message.bytes", _I, MIB + 12, "The largest record batch that is accepted.", at_least(0),
@@ -192,10 +204,6 @@ _REFUSED = (
          at_least(-2), _log("local.retention.ms"), NO_TIERS),
     _key("local.retention.bytes", _L, -2, "The local size at which segments are left to remote storage.",
          at_least(-2), _log("local.retention.bytes"), NO_TIERS),
-    _key("leader.replication.throttled.replicas", _LIST, "", "Replicas whose leader sends at a bounded rate.",
-         None, (), NO_THROTTLES),
-    _key("follower.replication.throttled.replicas", _LIST, "", "Replicas that fetch at a bounded rate.",
-         None, (), NO_THROTTLES),
 )  # fmt: skip
 
 TOPIC_KEYS: dict[str, TopicKey] = {key.name: key for key in sorted(_OBEYED + _REFUSED, key=lambda key: key.name)}

@@ -367,4 +367,7 @@ def _stored_voters(batch: Buffer) -> list[tuple[int, Voters]]:
         raise StorageError(f"a control batch of the metadata log cannot be read: {error}") from error
 
 
-_WAY_OUT = "Restore the directory, or remove it: this node then fetches everything from the other voters"
+_WAY_OUT = (
+    "Restore the directory from a copy, or start the node with a new data directory and, if it was a voter, remove the "
+    "old voter and add the new one. Do not remove this directory alone: a voter must not forget what it has promised"
+)

@@ -184,6 +184,9 @@ class Quorum:
 
     def _resume(self, now_ms: int) -> None:
         """After a start: what was remembered decides. A leader never goes on in the epoch it led before."""
+        if self.epoch < self.log.last_epoch:
+            # A log from before the quorum was one, or brought here without its state.
+            self._remember(self.log.last_epoch)
         if self._remembered.leader == self.me.node_id:
             self.role = Role.RESIGNED
             self.leader = self.me.node_id

@@ -19,6 +19,8 @@ from skidway.quorum.storage import QuorumLog
 if TYPE_CHECKING:
     from skidway.quorum.machine import Quorum
 
+CUT_OFF = "a committed record would be cut off"
+
 
 def _refusal(quorum: Quorum, epoch: int) -> ErrorCode:
     if epoch < quorum.epoch:
@@ -87,7 +89,7 @@ def on_fetch_answer(quorum: Quorum, request: Fetch, answer: FetchAnswer, now_ms:
         return
     quorum.fetched_from_leader = True
     if answer.diverging is not None:
-        _truncate(quorum, answer.diverging)
+        _truncate(quorum, answer.diverging, now_ms)
         return
     if answer.records:
         try:
@@ -98,14 +100,24 @@ def on_fetch_answer(quorum: Quorum, request: Fetch, answer: FetchAnswer, now_ms:
             quorum.trouble = str(error)
             quorum.try_later(now_ms)
             return
+    quorum.trouble = None
     quorum.high_watermark = max(quorum.high_watermark, min(answer.high_watermark, quorum.log.end_offset))
 
 
-def _truncate(quorum: Quorum, diverging: EpochEnd) -> None:
+def _truncate(quorum: Quorum, diverging: EpochEnd, now_ms: int) -> None:
     mine = quorum.log.end_of_epoch(diverging.epoch)
     end = min(mine.end_offset, diverging.end_offset) if mine.epoch == diverging.epoch else mine.end_offset
-    assert end >= quorum.high_watermark, f"a committed record would be cut off: {end} < {quorum.high_watermark}"
-    quorum.log.truncate_to(end)
+    if end < quorum.high_watermark:
+        # Two truths about what is committed: somebody lost what it had promised to keep. Not this node.
+        quorum.trouble = f"{CUT_OFF}: the leader's log differs from {end} on, {quorum.high_watermark} was committed"
+        quorum.try_later(now_ms)
+        return
+    try:
+        quorum.log.truncate_to(end)
+    except StorageError as error:
+        quorum.trouble = str(error)
+        quorum.try_later(now_ms)
+        return
     quorum.history.truncate_to(end)
 
 
@@ -131,6 +143,8 @@ def on_snapshot_answer(quorum: Quorum, answer: SnapshotAnswer, now_ms: int) -> N
     if answer.error:
         # Replaced by a newer one in the meantime, perhaps: the next fetch tells.
         quorum.fetching_snapshot = None
+        if answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            quorum.on_leader_failure(now_ms)
         quorum.try_later(now_ms)
         return
     quorum.heard_leader(now_ms)

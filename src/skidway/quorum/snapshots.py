@@ -125,7 +125,7 @@ class SnapshotTicket:
     def _put(self, file: File, batch: bytearray) -> None:
         self.size += len(batch)
         if self.size > SNAPSHOT_BYTES_MAX or len(batch) > BATCH_BYTES_MAX:
-            raise CorruptMessage(f"{self.path} would take more than {SNAPSHOT_BYTES_MAX} bytes")
+            raise OSError(f"{self.path} would take more than {SNAPSHOT_BYTES_MAX} bytes")
         file.append(batch)
 
 

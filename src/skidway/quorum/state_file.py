@@ -47,7 +47,8 @@ class StateFile:
             return _decode(data)
         except (msgspec.MsgspecError, ValueError) as error:
             raise StorageError(
-                f"{self._path} cannot be read: {error}. Restore it, or start this voter anew with an empty directory"
+                f"{self._path} cannot be read: {error}. Restore it from a copy, or start the node with a new data "
+                "directory and let it take the place of the old voter; without the file it could vote twice"
             ) from error
 
     def save(self, remembered: Remembered) -> None:

@@ -73,6 +73,8 @@ class Replica(Protocol):
 
     def fetched(self, records: Buffer, wall_ms: int) -> None: ...
 
+    def rest_ms(self, fetched_bytes: int, now_ms: int) -> int: ...
+
     def cut_to(self, offset: int, wall_ms: int) -> None: ...
 
     def restart_at(self, offset: int, wall_ms: int) -> None: ...
@@ -259,6 +261,10 @@ class Fetcher:
                 self._cut(key, followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset, now_ms, wall_ms)
             else:
                 self._append(key, followed, data, wall_ms)
+                wait_ms = followed.replica.rest_ms(len(data.records or b""), now_ms)
+                if wait_ms:
+                    self._resting[key] = now_ms + wait_ms
+                    self._changed[key] = None
                 followed.failures = 0
                 followed.told = ""
         except CorruptMessage as error:

@@ -18,9 +18,10 @@ forgets what the machine knew of parked calls, so all of them are answered with 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from skidway.errors import ProtocolError, StorageError
@@ -28,6 +29,10 @@ from skidway.errors import ProtocolError, StorageError
 Record = TypeVar("Record")
 StoredRecord = TypeVar("StoredRecord")
 Reply = TypeVar("Reply")
+
+
+LOAD_RECORDS = 1000
+"""So many are applied in one go where a host is loaded bit by bit: some ten milliseconds' worth."""
 
 
 class Operation(Generic[Reply]):
@@ -99,16 +104,19 @@ class Replicated(Generic[AnyMachine, Record]):
         new_machine: Callable[[], AnyMachine],
         store: Store[Record],
         publish: Callable[[Sequence[Record]], None] | None = None,
+        *,
+        whole: bool = True,
     ) -> None:
+        """Not `whole`: `load_some` has to be called until all is loaded, and nothing is submitted before."""
         self._new_machine = new_machine
         self._store = store
         self._publish = publish
         self._parked: deque[_Parked[Record]] = deque()
         self._held: dict[int, tuple[Operation[Any], Callable[[Any], None]]] = {}
         self._unusable: ProtocolError | None = None
-        loaded = self._load()
-        self._parked.append(_Parked(self._end_offset, loaded, []))
-        self.on_committed(store.committed_offset)
+        self._begin_load()
+        while whole and not self.load_some():
+            pass
 
     @property
     def machine(self) -> AnyMachine:
@@ -123,6 +131,14 @@ class Replicated(Generic[AnyMachine, Record]):
     def held_count(self) -> int:
         """Calls that wait for another call, not for a commit."""
         return len(self._held)
+
+    def load_some(self) -> bool:
+        """Apply some of what is stored; true when that was the rest. StorageError when it cannot be read."""
+        if not self._apply_some():
+            return False
+        self._parked.append(_Parked(self._end_offset, self._loaded, []))
+        self.on_committed(self._store.committed_offset)
+        return True
 
     def submit(
         self, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
@@ -197,21 +213,28 @@ class Replicated(Generic[AnyMachine, Record]):
         for _, respond in held.values():
             respond(error)
 
-    def _load(self) -> list[Record]:
+    def _begin_load(self) -> None:
         self._machine = self._new_machine()
         self._note: Callable[[Any], None] = getattr(self._machine, "note", _refuse_note)
-        records: list[Record] = []
-        for record in self._store.read_all():
+        self._loaded: list[Record] = []
+        self._unread: Iterator[Record] = iter(self._store.read_all())
+
+    def _apply_some(self) -> bool:
+        count = 0
+        for record in islice(self._unread, LOAD_RECORDS):
+            count += 1
             self._machine.apply(record)
             if self._publish is not None:
-                records.append(record)
+                self._loaded.append(record)
         self._end_offset = self._store.end_offset
-        return records
+        return count < LOAD_RECORDS
 
     def _reload(self, cause: ProtocolError) -> None:
         held, self._held = self._held, {}
         try:
-            self._load()
+            self._begin_load()
+            while not self._apply_some():
+                pass
         except StorageError as error:
             self._unusable = error
             lost: Iterable[_Parked[Record]] = list(self._parked)

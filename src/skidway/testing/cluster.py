@@ -4,9 +4,10 @@
         producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
         cluster.kill(cluster.leader_of("orders", 0))
 
-Nodes have the numbers 1, 2, 3, …; all of them keep the metadata. Settings are those of `skidway.testing.Broker`, for
-every node the same, or for one of them by `node_settings={2: {"rack": "b"}}`. Between the nodes (not between clients
-and nodes) lies a network that can be cut, one way or both; `network=False` connects them directly.
+Nodes have the numbers 1, 2, 3, …; all of them keep the metadata, unless `voters` says how many. Settings are those of
+`skidway.testing.Broker`, for every node the same, or for one of them by `node_settings={2: {"rack": "b"}}`. Between
+the nodes (not between clients and nodes) lies a network that can be cut, one way or both; `network=False` connects
+them directly.
 All processes end with the cluster, or with the one that made it.
 """
 
@@ -42,12 +43,16 @@ class Cluster:
         self,
         nodes: int = 3,
         *,
+        voters: int | None = None,
         data_dir: str | Path | None = None,
         network: bool = True,
         node_settings: Mapping[int, Mapping[str, Any]] | None = None,
         **settings: Any,
     ) -> None:
-        """Without `data_dir` the data lives in a temporary directory that goes when the cluster is closed."""
+        """`voters`: only the first so many keep the metadata, the others are brokers alone.
+
+        Without `data_dir` the data lives in a temporary directory that goes when the cluster is closed.
+        """
         self._own = tempfile.TemporaryDirectory(prefix="skidway-cluster-", ignore_cleanup_errors=True)
         self._keep = data_dir is not None
         root = Path(data_dir) if data_dir is not None else Path(self._own.name)
@@ -56,19 +61,18 @@ class Cluster:
         self._addresses = {node: (HOST, int(held.getsockname()[1])) for node, held in self._held.items()}
         self.network = Network(self._addresses).start() if network else None
         self._paused: set[int] = set()
+        self._voters = [node for node in ids if voters is None or node <= voters]
         common: dict[str, Any] = {
             "default_replication_factor": min(REPLICATION_MAX, nodes),
             "cluster_id": secrets.token_hex(11),
             **settings,
         }
         own = node_settings or {}
+        each = {node: {**common, **self._whereabouts(node), **own.get(node, {})} for node in ids}
+        self._serving = {node for node in ids if "broker" in each[node].get("roles", "broker")}
         self.brokers = {
             node: Broker(
-                data_dir=root / f"node-{node}",
-                host=HOST,
-                port=self._addresses[node][1],
-                node_id=node,
-                **{**common, **self._whereabouts(node), **own.get(node, {})},
+                data_dir=root / f"node-{node}", host=HOST, port=self._addresses[node][1], node_id=node, **each[node]
             )
             for node in ids
         }
@@ -88,8 +92,8 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """What a client takes as `bootstrap.servers`: all nodes, running or not."""
-        return ",".join(broker.bootstrap for broker in self.brokers.values())
+        """What a client takes as `bootstrap.servers`: all nodes that are brokers, running or not."""
+        return ",".join(broker.bootstrap for node, broker in self.brokers.items() if node in self._serving)
 
     @property
     def running(self) -> list[int]:
@@ -188,7 +192,7 @@ class Cluster:
         """Wait until each of these nodes (none named: all that run) sees all of them in the cluster."""
 
         def complete() -> bool | None:
-            wanted = set(nodes or self.running)
+            wanted = set(nodes or self.running) & self._serving
             return all(wanted <= (self._ask(node, _members) or set()) for node in wanted) or None
 
         self.wait_for(complete, f"all of {sorted(nodes or self.running)} in the cluster")
@@ -197,7 +201,7 @@ class Cluster:
         """Wait until every replica of these topics that runs is in sync, as every running node says."""
 
         def complete() -> bool | None:
-            running = set(self.running)
+            running = set(self.running) & self._serving
             for node in running:
                 picture = self._ask(node, lambda client: client.refresh(topics))
                 if picture is None or not all(
@@ -242,7 +246,9 @@ class Cluster:
         }
         texts = {other: f"{other}@{host}:{port}" for other, (host, port) in places.items()}
         others = [text for other, text in texts.items() if other != node]
-        settings: dict[str, Any] = {"voters": ",".join(texts.values())}
+        settings: dict[str, Any] = {"voters": ",".join(texts[voter] for voter in self._voters)}
+        if node not in self._voters:
+            settings["roles"] = "broker"
         if self.network is not None and others:
             settings["peer_addresses"] = ",".join(others)
         return settings
@@ -255,7 +261,7 @@ class Cluster:
     def _partition(self, topic: str, partition: int) -> Partition | None:
         """As whoever knows most says: a node that is cut off may still think that it leads."""
         newest: Partition | None = None
-        for node in self.running:
+        for node in set(self.running) & self._serving:
             picture = self._ask(node, lambda client: client.refresh([topic]))
             if picture is None or topic not in picture.topics:
                 continue

@@ -317,6 +317,14 @@ def test_garbage(network: Network, garbage: bytes) -> None:
     assert "node 2 at two:9092 (control)" in trouble
 
 
+def test_nonsense_is_told_now_and_then(network: Network) -> None:
+    for _ in range(100):
+        network.give(network.open(), b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        network.pass_time(150)
+    assert len(network.dialled) == 100
+    assert len(network.troubles) == 2
+
+
 def test_a_reply_to_nothing(network: Network) -> None:
     link = network.open()
     ((_, _, correlation_id, _),) = network.asked(link)

@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from broker_world import part
+import pytest
+from broker_world import World, part
 from nodes_together import Cluster, create, made
 
 from skidway.groups.partition import partition_of
+from skidway.runtime import replicated
 
 GROUP = "billing"
-NOT_AVAILABLE, NOT_COORDINATOR = 15, 16
+LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 
 
 def ask(cluster: Cluster, number: int, name: str, **fields: Any) -> Any:
@@ -129,3 +131,32 @@ def test_before_the_third_node_has_come_no_groups_are_begun() -> None:
     cluster.restart(3)
     cluster.until(cluster.ready)
     assert found(cluster) in (1, 2, 3)
+
+
+def test_while_many_groups_are_loaded_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    client = world.peer()
+    client.create("t")
+    client.call("FindCoordinator", version=4, coordinator_keys=[GROUP])
+    for offset in range(50):
+        client.call("OffsetCommit", **commit_fields(offset))
+    world.node.close(clean=True)
+    monkeypatch.setattr(replicated, "LOAD_RECORDS", 5)
+    again = World(world.disk)
+    again.clock.per_look_ms = 50  # a turn does one thing at most
+    client = again.peer()
+    topics = [part("OffsetFetch", "OffsetFetchRequestTopic", name="t", partition_indexes=[0])]
+    told: list[tuple[int, int]] = []
+    while not told or told[-1][0]:
+        client.send("OffsetFetch", version=7, group_id=GROUP, topics=topics)
+        client.send("ListGroups", version=4)
+        client.send("Metadata", topics=[])
+        again.end_turn()
+        replies = [reply for _, reply in client.replies()]
+        assert len(replies) == 3, "everybody is answered at once"
+        told.append((replies[0].error_code, replies[1].error_code))
+        assert len(told) < 50
+    assert set(told[:-1]) == {(LOADING, LOADING)}
+    assert len(told) > 5
+    assert replies[0].topics[0].partitions[0].committed_offset == 49
+    assert [group.group_id for group in replies[1].groups] == [GROUP]

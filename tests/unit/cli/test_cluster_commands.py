@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 from skidway.cli import cluster, topic
 from waiting import eventually
 
+pytestmark = pytest.mark.xdist_group("cluster")  # never two clusters at once on few cores
+
 PROGRAM = [sys.executable, "-c", "import sys; from skidway.cli.main import main; sys.exit(main())"]
 APPS = {"cluster": cluster.app, "topic": topic.app}
 NODES = 4

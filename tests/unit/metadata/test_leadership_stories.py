@@ -1,7 +1,7 @@
 """Who leads, who is in sync, who is eligible: one rule a story."""
 
 import pytest
-from cluster_world import SETTINGS, Cluster, shape
+from controller_world import SETTINGS, Cluster, shape
 
 from skidway.errors import ErrorCode, InvalidRequest, StaleBrokerEpoch
 from skidway.metadata.operations import (

@@ -1,6 +1,6 @@
 """A snapshot is a shorter log with the same end."""
 
-from cluster_world import Cluster
+from controller_world import Cluster
 
 from skidway.metadata.controller import Controller
 from skidway.metadata.image import Image

@@ -1,7 +1,7 @@
 """Replicas move: first more, then others, and never less than is safe."""
 
 import pytest
-from cluster_world import Cluster, shape
+from controller_world import Cluster, shape
 
 from skidway.errors import ErrorCode
 from skidway.limits import Limits

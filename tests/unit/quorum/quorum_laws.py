@@ -8,6 +8,7 @@ from quorum_disks import StoredLog
 
 from skidway.quorum.machine import Quorum, Role
 from skidway.quorum.messages import Ask, Fetch, FetchSnapshot, Vote
+from skidway.quorum.replication import CUT_OFF
 from skidway.quorum.voters import Member, Voters
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Laws:
     def _check_epoch(self, node_id: int, machine: Quorum) -> None:
         assert machine.epoch >= self.epochs.get(node_id, 0), f"{node_id} goes back in epochs"
         self.epochs[node_id] = machine.epoch
+        assert CUT_OFF not in (machine.trouble or ""), f"{node_id}: {machine.trouble}"
         assert (machine.role is Role.FOLLOWER) <= (machine.leader not in (-1, node_id))
 
     def _check_leadership(self, node_id: int, machine: Quorum) -> None:

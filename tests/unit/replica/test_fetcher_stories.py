@@ -1,5 +1,6 @@
 """How a follower keeps up with its leader, and how it comes back to it after the logs went different ways."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -8,6 +9,7 @@ from replica_sites import WALL_MS, Following, Site, contents, elect, role, store
 from skidway.broker.partition import Partition
 from skidway.errors import ErrorCode
 from skidway.replica.fetcher import FetchSettings
+from skidway.replica.throttle import Throttle
 from skidway.wire.schema.fetch import FetchRequest
 from skidway.wire.schema.list_offsets import ListOffsetsRequest
 
@@ -662,3 +664,26 @@ def test_whoever_leads_in_the_end_all_logs_become_its_own(seed: int) -> None:
     assert stored_bytes(copies[0]) == stored_bytes(copies[1]) == stored_bytes(copies[2])
     assert len({copy.log.high_watermark for copy in copies}) == 1
     assert not [trouble for following in followings.values() for trouble in following.troubles]
+
+
+# Throttles.
+
+
+def test_a_replica_that_is_held_to_a_rate_rests_and_goes_on() -> None:
+    one, two = Site(1), Site(2)
+    leader = one.host()
+    follower = two.host(follower_replication_throttled_replicas="*")
+    elect(leader, follower, epoch=0)
+    follower.follow(replace(follower.role, in_sync=[1]), WALL_MS)
+    follower.follower_throttle = Throttle(100)
+    write(leader, b"x" * 500)
+    following = followed(two, one, follower)
+    assert following.turn()
+    assert contents(follower) == [b"x" * 500]
+    write(leader, b"y")
+    assert not following.turn(), "it took more than its share"
+    deadline_ms = following.fetcher.deadline_ms
+    assert deadline_ms is not None
+    following.pass_time(deadline_ms - following.now_ms)
+    assert following.turn()
+    assert contents(follower) == [b"x" * 500, b"y"]

@@ -11,6 +11,8 @@ from skidway.client.cluster import Cluster as Client
 from skidway.testing import Cluster
 from waiting import eventually
 
+pytestmark = pytest.mark.xdist_group("cluster")  # never two clusters at once on few cores
+
 
 def is_running(pid: int) -> bool:
     try:
@@ -79,6 +81,22 @@ def test_a_network_that_is_cut(cluster: Cluster) -> None:
     assert eventually(lambda: mute not in members(cluster, deaf))
     cluster.heal()
     cluster.await_members()
+
+
+@pytest.mark.skidway(
+    nodes=4, voters=2, flush="os", node_settings={1: {"roles": "controller"}, 2: {"roles": "controller"}}
+)
+def test_controllers_apart_from_brokers(cluster: Cluster) -> None:
+    """Two keep the metadata and no messages, two keep messages and follow the metadata."""
+    assert cluster.controller() in (1, 2)
+    assert members(cluster, 3) == members(cluster, 4) == {3, 4}
+    with Client(cluster.bootstrap) as client:
+        Admin(client).create_topic("t", partitions=2, replication=2)
+    write(cluster, "t", b"one")
+    cluster.restart(cluster.controller(), kill=True)
+    cluster.restart(cluster.leader_of("t"))
+    cluster.await_in_sync("t")
+    write(cluster, "t", b"two")
 
 
 def test_nobody_is_left_behind(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from skidway.broker.forwarding import InnerCall
 from skidway.errors import ProtocolError
-from skidway.metadata.operations import BrokerHeartbeat, Heartbeat
+from skidway.metadata.operations import BrokerHeartbeat, Heartbeat, SuspectBroker
 from skidway.wire.schema.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 if TYPE_CHECKING:
@@ -35,4 +37,13 @@ def handle(node: Node, call: Call, request: BrokerHeartbeatRequest) -> BrokerHea
         node.quorum.log.end_offset,
     )
     node.decide(operation, call.now_ms, answer)
+    if not isinstance(call, InnerCall):
+        # A process that dies takes its connections along: that is known long before its session ends.
+        suspicion = SuspectBroker(request.broker_id, request.broker_epoch)
+        call.connection.on_closed = partial(_suspect, node, suspicion)
     return None
+
+
+def _suspect(node: Node, suspicion: SuspectBroker) -> None:
+    if node.controls:
+        node.decide(suspicion, node.clock.monotonic_ms(), lambda reply: None)

@@ -1,0 +1,223 @@
+"""Mistakes that logs and brokers have been known to make, as changes of the product that the simulator must find."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from skidway.broker.node import Node
+from skidway.broker.partition import Partition
+from skidway.limits import INT64_MAX
+from skidway.log import producers
+from skidway.log.epochs import LeaderEpochs
+from skidway.log.loading import Loader
+from skidway.log.log import Log
+from skidway.log.producers import Producers
+from skidway.log.recovery import Replay
+from skidway.log.segment import Segment
+from skidway.log.sync import SyncTicket
+from skidway.metadata.image import Image
+from skidway.runtime.replicated import Replicated
+from skidway.wire.schema.metadata_records import ProducerIdsRecord
+
+
+@contextmanager
+def acknowledges_before_sync() -> Iterator[None]:
+    """acks=all is answered from memory (NATS #7567, KAFKA-10533 for data)."""
+    original = Partition.append
+
+    def append(self: Partition, *arguments: Any) -> int:
+        base_offset = original(self, *arguments)
+        self._stored(self.log.end_offset, self.appended_bytes)
+        return base_offset
+
+    with patch.object(Partition, "append", append):
+        yield
+
+
+@contextmanager
+def directories_not_synced() -> Iterator[None]:
+    """New segments lose their names in a crash (KAFKA-3968)."""
+    original = Log.new_ticket
+
+    def ticket(self: Log) -> SyncTicket:
+        made = original(self)
+        made.directories = []
+        return made
+
+    with patch.object(Log, "new_ticket", ticket):
+        yield
+
+
+@contextmanager
+def believes_torn_tail() -> Iterator[None]:
+    """Recovery looks at lengths and not at checksums (KAFKA-10101, KAFKA-17181)."""
+    original = Replay.__init__
+
+    def init(self: Replay, **options: Any) -> None:
+        original(self, **{**options, "proven": INT64_MAX})
+
+    with patch.object(Replay, "__init__", init):
+        yield
+
+
+@contextmanager
+def forgets_producers_at_restart() -> Iterator[None]:
+    """The producer snapshot is not read again (KAFKA-12520)."""
+    original = Producers.load_snapshot
+
+    def load_snapshot(self: Producers, data: Any, now_ms: int) -> int | None:
+        start_offset = original(self, data, now_ms)
+        self.entries = {}
+        return start_offset
+
+    with patch.object(Producers, "load_snapshot", load_snapshot):
+        yield
+
+
+@contextmanager
+def producers_not_replayed() -> Iterator[None]:
+    """Batches behind the snapshot do not count for their producers (KAFKA-5829)."""
+    original = Replay._state
+
+    def state(self: Replay, fields: tuple[int, ...]) -> None:
+        original(self, (*fields[:9], -1, *fields[10:]))
+
+    with patch.object(Replay, "_state", state):
+        yield
+
+
+@contextmanager
+def snapshot_before_its_data() -> Iterator[None]:
+    """The file that vouches for a log is written before the log is synced (KAFKA-9892)."""
+    original = SyncTicket.run
+
+    def run(self: SyncTicket) -> None:
+        if self.snapshot:
+            self._write_checkpoint()
+        original(self)
+
+    with patch.object(SyncTicket, "run", run):
+        yield
+
+
+@contextmanager
+def remembers_one_batch() -> Iterator[None]:
+    """Only the last batch of a producer is known for a repetition (KAFKA-5494)."""
+    with patch.object(producers, "PRODUCER_BATCHES_REMEMBERED", 1):
+        yield
+
+
+@contextmanager
+def duplicates_appended() -> Iterator[None]:
+    """A repeated batch is written again (Redpanda #3039)."""
+    original = Producers.check
+
+    def check(self: Producers, header: Any) -> int | None:
+        original(self, header)
+        return None
+
+    with patch.object(Producers, "check", check):
+        yield
+
+
+@contextmanager
+def epochs_survive_truncation() -> Iterator[None]:
+    """The epoch cache keeps what was cut off (KAFKA-10706)."""
+    with patch.object(LeaderEpochs, "truncate_to", lambda self, end_offset: False):
+        yield
+
+
+@contextmanager
+def epochs_not_replayed() -> Iterator[None]:
+    """After a crash nobody knows where an epoch began (KAFKA-10432)."""
+    original = Replay._state
+
+    def state(self: Replay, fields: tuple[int, ...]) -> None:
+        original(self, (*fields[:2], -1, *fields[3:]))
+
+    with patch.object(Replay, "_state", state):
+        yield
+
+
+@contextmanager
+def failed_sync_taken_for_done() -> Iterator[None]:
+    """A failed sync is tried again, and then succeeds: the pages count as clean (USENIX ATC '20)."""
+    original = SyncTicket.run
+
+    def run(self: SyncTicket) -> None:
+        try:
+            original(self)
+        except OSError:
+            original(self)
+
+    with patch.object(SyncTicket, "run", run):
+        yield
+
+
+@contextmanager
+def producer_ids_given_twice() -> Iterator[None]:
+    """Blocks of producer ids are forgotten (KAFKA-16952's cousin): two producers number as one."""
+    original = Image.apply
+
+    def apply(self: Image, record: Any) -> None:
+        if not isinstance(record, ProducerIdsRecord):
+            original(self, record)
+
+    with patch.object(Image, "apply", apply):
+        yield
+
+
+@contextmanager
+def index_not_cut() -> Iterator[None]:
+    """An index file is believed whole, though the log behind it was cut (KAFKA-13603, #7702)."""
+    original = Loader._open_indexes
+
+    def open_indexes(self: Loader, segment: Segment, upto: int) -> int:
+        position = original(self, segment, upto)
+        if len(segment.index):
+            segment.index.positions[-1] += 61
+        return position
+
+    with patch.object(Loader, "_open_indexes", open_indexes):
+        yield
+
+
+@contextmanager
+def answers_before_commit() -> Iterator[None]:
+    """A coordinator or controller answers when it has decided, not when that is committed."""
+    original = Replicated._replies
+
+    def replies(self: Any, operation: Any, decision: Any, respond: Any) -> Any:
+        waiting = original(self, operation, decision, respond)
+        for answer, reply in waiting:
+            answer(reply)
+        return []
+
+    with patch.object(Replicated, "_replies", replies):
+        yield
+
+
+@contextmanager
+def failed_disk_acknowledges() -> Iterator[None]:
+    """When the disk fails, whoever waits for it is told that all is well."""
+    original = Node.fail
+
+    def fail(self: Node, reason: str) -> None:
+        for partition in self.partitions:
+            self.acknowledgements.wake(partition, INT64_MAX)
+        original(self, reason)
+
+    with patch.object(Node, "fail", fail):
+        yield
+
+
+@contextmanager
+def tail_not_cut() -> Iterator[None]:
+    """What is behind a torn batch stays in the file, and the next append comes after it (KAFKA-6388)."""
+
+    def cut(self: Loader, segments: list[Segment], number: int, size: int, end_offset: int) -> None:
+        del segments[number + 1 :]
+
+    with patch.object(Loader, "_cut", cut):
+        yield

@@ -1,0 +1,192 @@
+"""The simulator's own parts: histories that cannot be true are told by name, cuts hold bytes back, nothing escapes."""
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from skidway.cli.main import main
+from skidway.sim import guard
+from skidway.sim.group_laws import GroupLaws
+from skidway.sim.history import History
+from skidway.sim.network import End, Network
+from skidway.sim.plan import draw_plan
+from skidway.sim.producers import Batch, ProducerPlan
+from skidway.sim.run import Verdict
+from skidway.sim.shrink import shrink
+from skidway.sim.world import MS, SECOND, Violation, World
+
+TOPIC_ID = bytes(16)
+
+
+def batch(*values: bytes, sequence: int = 0, **options: Any) -> Batch:
+    plan = ProducerPlan("t", 1, 10, **options)
+    producer = SimpleNamespace(plan=plan, place="p0")
+    made = Batch(producer, "t", 0, list(values), 0)  # type: ignore[arg-type]
+    made.producer_id, made.sequence = 7, sequence
+    return made
+
+
+class Told(History):
+    def ack(self, offset: int, *values: bytes, sequence: int = 0, **options: Any) -> None:
+        sent = batch(*values, sequence=sequence, **options)
+        self.sent(sent)
+        self.acked(sent, TOPIC_ID, offset)
+
+    def saw(self, offset: int, value: bytes, reader: str = "r0") -> None:
+        self.read(reader, "t", TOPIC_ID, 0, offset, value)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told(World(1))
+
+
+def law(error: pytest.ExceptionInfo[Violation]) -> str:
+    return error.value.checker
+
+
+def test_one_offset_with_two_values(told: Told) -> None:
+    told.ack(0, b"a")
+    with pytest.raises(Violation) as error:
+        told.ack(0, b"b", sequence=1)
+    assert law(error) == "inconsistent-offset"
+
+
+def test_one_value_at_two_offsets(told: Told) -> None:
+    told.ack(0, b"a")
+    with pytest.raises(Violation) as error:
+        told.saw(5, b"a")
+    assert law(error) == "duplicate"
+
+
+def test_a_plain_producer_that_repeats_may_write_twice(told: Told) -> None:
+    told.ack(0, b"a", idempotent=False)
+    told.saw(5, b"a")
+
+
+def test_batches_in_another_order(told: Told) -> None:
+    told.ack(5, b"b", sequence=1)
+    with pytest.raises(Violation) as error:
+        told.ack(9, b"a", sequence=0)
+    assert law(error) == "reordered"
+
+
+def test_a_value_that_nobody_sent(told: Told) -> None:
+    with pytest.raises(Violation) as error:
+        told.saw(0, b"x")
+    assert law(error) == "phantom"
+
+
+def test_what_was_acknowledged_and_is_gone(told: Told) -> None:
+    told.ack(0, b"a")
+    told.ack(1, b"b", sequence=1)
+    told.saw(1, b"b", reader="last")
+    with pytest.raises(Violation) as error:
+        told.check_complete()
+    assert law(error) == "lost"
+
+
+def test_a_tail_that_was_never_seen(told: Told) -> None:
+    told.ack(0, b"a")
+    told.ack(1, b"b", sequence=1)
+    told.saw(0, b"a", reader="last")
+    with pytest.raises(Violation) as error:
+        told.check_complete()
+    assert law(error) == "unseen"
+
+
+def test_acknowledged_by_the_leader_alone_may_be_lost(told: Told) -> None:
+    told.ack(0, b"a", acks=1, idempotent=False)
+    told.check_complete()
+
+
+def test_a_watermark_that_goes_back(told: Told) -> None:
+    told.watermark("r0", TOPIC_ID, 0, 3, 10)
+    told.watermark("r0", TOPIC_ID, 0, 4, 8)
+    with pytest.raises(Violation) as error:
+        told.watermark("r0", TOPIC_ID, 0, 4, 7)
+    assert law(error) == "watermark"
+
+
+def test_a_committed_offset_that_was_lost() -> None:
+    world = World(1)
+    laws = GroupLaws(world, SimpleNamespace(running=[]))  # type: ignore[arg-type]
+    key = ("t", 0)
+    unknown = laws.committing("g", key, 5)
+    laws.answered(unknown, None)
+    world.now_us = 10
+    laws.answered(laws.committing("g", key, 9), 0)
+    # The one nobody answered may come late; the one before everything may not.
+    laws.fetched("m", "g", key, 5, 20)
+    laws.fetched("m", "g", key, 9, 20)
+    for offset in (-1, 7):
+        with pytest.raises(Violation) as error:
+            laws.fetched("m", "g", key, offset, 20)
+        assert law(error) == "committed-offsets"
+
+
+def test_a_cut_holds_bytes_until_it_is_healed() -> None:
+    world = World(1)
+    network = Network(world, world.stream("network"), 500)
+    received: list[bytes] = []
+    ends: list[End] = []
+
+    def accept(end: End) -> None:
+        end.on_bytes = received.append
+
+    network.listen(("b", 1), "b", accept)
+    network.connect("a", ("b", 1), ends.append, lambda: None)
+    world.run(SECOND)
+    network.cut("a", "b")
+    ends[0].send(b"one")
+    world.run(2 * SECOND)
+    ends[0].send(b"two")
+    world.run(3 * SECOND)
+    assert received == []
+    network.heal("a", "b")
+    world.run(4 * SECOND)
+    assert b"".join(received) == b"onetwo"
+
+
+def test_nothing_of_the_real_world_is_reached() -> None:
+    with guard.forbidden():
+        with pytest.raises(guard.Escaped):
+            open("/etc/hostname")  # noqa: SIM115
+        with pytest.raises(guard.Escaped):
+            time.monotonic()
+    assert time.monotonic() > 0
+
+
+def test_shrinking_keeps_what_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A law that only one of the faults breaks: the others are left out."""
+    plan = draw_plan(3, nodes=1)
+    guilty = plan.faults[len(plan.faults) // 2]
+
+    def run_plan(smaller: Any) -> Verdict:
+        broken = any(str(fault) == str(guilty) for fault in smaller.faults)
+        return Verdict(3, "lost" if broken else "")
+
+    monkeypatch.setattr("skidway.sim.shrink.run_plan", run_plan)
+    smallest, _ = shrink(plan, "lost")
+    assert [str(fault) for fault in smallest.faults] == [str(guilty)]
+    assert len(smallest.producers) == 1
+    assert smallest.seconds <= guilty.at_ms // 1_000 + 2
+
+
+def test_a_seed_is_replayed_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "replay", "--seed", "3", "--nodes", "1"]) == 0
+    first = capsys.readouterr().out
+    assert main(["sim", "replay", "--seed", "3", "--nodes", "1"]) == 0
+    assert capsys.readouterr().out == first
+    assert "no law was broken" in first
+
+
+def test_time_is_virtual() -> None:
+    world = World(1)
+    seen: list[int] = []
+    world.after(5 * MS, lambda: seen.append(world.now_us))
+    world.after(5 * MS, lambda: seen.append(-1))
+    world.run(SECOND)
+    assert seen == [5 * MS, -1]

@@ -1,0 +1,34 @@
+"""A broker whose process dies is replaced long before its session ends; one that only lost a connection is not."""
+
+from nodes_together import Cluster, create, made
+
+SESSION_MS = 1_200
+
+
+def follower_of_the_quorum(cluster: Cluster) -> int:
+    return next(number for number in cluster.nodes if number != cluster.controller())
+
+
+def test_a_leader_that_dies_is_replaced_before_its_session_ends() -> None:
+    cluster = made(session_timeout_ms=SESSION_MS)
+    create(cluster, "t", 9)
+    lost = follower_of_the_quorum(cluster)
+    led = [index for index in range(9) if cluster.leader("t", index) == lost]
+    assert led
+    died_ms = cluster.clock.now_ms
+    cluster.kill(lost)
+    cluster.until(lambda: all(cluster.leader("t", index) is not None for index in led))
+    assert cluster.clock.now_ms - died_ms < SESSION_MS * 2 // 3
+
+
+def test_a_broker_that_opens_another_connection_stays() -> None:
+    cluster = made(session_timeout_ms=SESSION_MS)
+    controller, other = cluster.controller(), follower_of_the_quorum(cluster)
+    assert controller is not None
+    epoch = cluster.nodes[controller].image.brokers[other].epoch
+    for _ in range(5):
+        for wire in [wire for wire in cluster.wires if wire.ends == (other, controller)]:
+            wire.close()
+        cluster.pass_time(SESSION_MS // 2)
+        assert cluster.nodes[controller].image.brokers[other].active
+    assert cluster.nodes[controller].image.brokers[other].epoch == epoch
