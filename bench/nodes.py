@@ -48,6 +48,11 @@ def await_true(condition: Callable[[], object], what: str, timeout_s: float = RE
     return time.monotonic() - began
 
 
+def end_nodes_when_terminated() -> None:
+    """SIGTERM ends this process like an interrupt: through the `with` blocks that end the nodes."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 class Nodes(ABC):
     name: str
 
