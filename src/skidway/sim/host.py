@@ -30,6 +30,7 @@ SYNC_WORKERS = 4
 MAINTENANCE_US = SECOND
 LEAVE_US = 10 * MS
 LEAVE_TRIES = 500
+MALFORMED = ("a frame of", "API ", "a request that cannot be read")
 WALL_START_MS = 1_790_000_000_000
 
 
@@ -91,7 +92,8 @@ class _Inbound:
         try:
             done = connection.receive(memoryview(bytearray(self.buffer)), now_ms)
         except Hangup as reason:
-            if node_serves(self.host.node):
+            # To hang up is an answer too, where a node is not ready or cut off; but every request here is well made.
+            if str(reason).startswith(MALFORMED):
                 raise Violation("no-hangup", f"{self.host.name} dropped {connection.peer}: {reason}") from reason
             self.send()
             self.end.close()
@@ -531,10 +533,6 @@ class Host:
             self.enter(life, lambda: outbound.opened(end))
 
         self.network.connect(self.name, (link.host, link.port), opened, lambda: self.enter(life, outbound.failed))
-
-
-def node_serves(node: Node | None) -> bool:
-    return node is not None and node.serving
 
 
 def _lane(ticket: Any) -> str:

@@ -28,7 +28,7 @@ def acknowledges_before_sync() -> Iterator[None]:
 
     def append(self: Partition, *arguments: Any) -> int:
         base_offset = original(self, *arguments)
-        self._stored(self.log.end_offset, self.appended_bytes)
+        self._stored(self.log.end_offset)
         return base_offset
 
     with patch.object(Partition, "append", append):

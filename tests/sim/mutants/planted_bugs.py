@@ -12,6 +12,8 @@ import replica_mutants
 from skidway.sim.plan import draw_plan
 from skidway.sim.run import Verdict, run_plan
 
+SECONDS = 6
+"""Of faults in a run: mistakes show early or not at all, and many short runs see more than few long ones."""
 Mutant = Callable[[], AbstractContextManager[Any]]
 
 
@@ -34,7 +36,7 @@ def mutants() -> dict[str, Mutant]:
 
 def run_with(mutant: Mutant, seed: int, nodes: int | None) -> Verdict:
     with mutant():
-        return run_plan(draw_plan(seed, nodes=nodes))
+        return run_plan(draw_plan(seed, nodes=nodes, seconds=SECONDS))
 
 
 def search(mutant: Mutant, seeds: range, nodes: int | None) -> Finding | None:
