@@ -34,7 +34,14 @@ from skidway.quorum.messages import (
 from skidway.quorum.snapshots import SnapshotTicket
 from skidway.quorum.storage import Memory
 from skidway.quorum.voters import Member, Voter, VoterHistory
-from skidway.quorum.wire import answer_from_wire, answer_to_wire, refusal, request_from_wire, request_to_wire
+from skidway.quorum.wire import (
+    answer_from_wire,
+    answer_to_wire,
+    leader_address,
+    refusal,
+    request_from_wire,
+    request_to_wire,
+)
 from skidway.records.batch import BatchHeader, iter_headers
 from skidway.runtime.timers import Timer
 from skidway.wire.message import Message
@@ -233,6 +240,7 @@ class QuorumHost:
         self.node.controllers.follow_quorum(now_ms)
         if not failed:
             self._follow_voters(now_ms)
+            self._tell_trouble()
             self._arm()
 
     def _follow_voters(self, now_ms: int) -> None:
@@ -253,6 +261,8 @@ class QuorumHost:
                 answer = None
             if self.node.failure is not None:
                 return
+            if answer is not None:
+                self._locate_leader(response)
             try:
                 if answer is None:
                     self.quorum.on_unanswered(ask.to, ask.request, then_ms)
@@ -268,6 +278,18 @@ class QuorumHost:
         message = request_to_wire(ask.request, me, self.node.cluster_id, wait_ms=self.quorum.settings.fetch_wait_ms)
         timeout_ms = self.quorum.settings.request_timeout_ms
         self.node.peers.ask(ask.to, _channel(ask.request), message, now_ms, timeout_ms, answered)
+
+    def _locate_leader(self, response: Message | None) -> None:
+        """A leader that this node was never told of: whoever it asked knows where that is."""
+        address = leader_address(response)
+        if address is not None and self.node.peers.address_of(address[0]) is None:
+            self.node.locate(*address)
+
+    def _tell_trouble(self) -> None:
+        trouble = self.quorum.trouble
+        if trouble is not None and trouble != self._told:
+            self._told = trouble
+            self.node.on_trouble(f"the metadata quorum: {trouble}")
 
     def _arm(self) -> None:
         """A timer too early does no harm, so it only moves down."""
