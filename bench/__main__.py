@@ -16,6 +16,7 @@ from bench import cluster, failover, report, spark, suite
 from bench.broker import Skidway
 from bench.kafka import Kafka, jars
 from bench.load import engine
+from bench.nodes import end_nodes_when_terminated
 from bench.subject import CACHE, ROOT, Subject, Unavailable
 from bench.workloads import workloads
 
@@ -120,6 +121,7 @@ def main() -> int:
         for key, title in (cluster.titles() | spark.titles()).items():
             console.print(f"{key:14} {title}")
         return 0
+    end_nodes_when_terminated()
     console.print(f"load generator: {engine()}")
     outcome = suite.Outcome(**json.loads(LAST.read_text())) if options.again else measure(options, console)
     report.show(outcome, console)

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from bench.frames import Batch, BenchError, batch, produce, produce_error_at
 from bench.load import latency_load, nearest_rank, produce_load
-from bench.nodes import KafkaNodes, Nodes, SkidwayNodes, await_true
+from bench.nodes import KafkaNodes, Nodes, SkidwayNodes, await_true, end_nodes_when_terminated
 from bench.subject import Unavailable
 from bench.suite import Outcome, Say
 from bench.workloads import KB, Figures
@@ -283,6 +283,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], metavar="KEY", help="only these loads: c-latos, c-1000, …")
     parser.add_argument("--partitions", nargs="*", type=int, default=list(MANY))
     options = parser.parse_args()
+    end_nodes_when_terminated()
     console = Console(width=None if sys.stdout.isatty() else 170)
     outcome = run(
         set(options.only), kafka=options.kafka, partitions=tuple(options.partitions), say=lambda t: console.print(t)

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from bench.frames import BenchError
 from bench.load import nearest_rank
-from bench.nodes import KafkaNodes, Nodes, SkidwayNodes, await_true
+from bench.nodes import KafkaNodes, Nodes, SkidwayNodes, await_true, end_nodes_when_terminated
 from bench.steady import Changes, Raw, Rdkafka, Steady
 from bench.subject import Unavailable
 from bench.suite import Outcome, Say
@@ -236,6 +236,7 @@ def main() -> int:
     parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka as well")
     parser.add_argument("--only", nargs="*", default=[], choices=("fo-leader", "fo-controller", "fo-stop"))
     options = parser.parse_args()
+    end_nodes_when_terminated()
     console = Console(width=None if sys.stdout.isatty() else 150)
     outcome = run(set(options.only), repetitions=options.repetitions, kafka=options.kafka, say=console.print)
     table = Table(

@@ -35,6 +35,7 @@ READY_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 60.0
 PAUSE_S = 0.005
 ASK_TIMEOUT_MS = 5_000
+CREATE_TIMEOUT_MS = 120_000
 
 
 def await_true(condition: Callable[[], object], what: str, timeout_s: float = READY_TIMEOUT_S) -> float:
@@ -45,6 +46,11 @@ def await_true(condition: Callable[[], object], what: str, timeout_s: float = RE
             raise BenchError(f"waited {timeout_s:.0f} s in vain for {what}")
         time.sleep(PAUSE_S)
     return time.monotonic() - began
+
+
+def end_nodes_when_terminated() -> None:
+    """SIGTERM ends this process like an interrupt: through the `with` blocks that end the nodes."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 class Nodes(ABC):
@@ -154,12 +160,12 @@ class Nodes(ABC):
 
     # What clients see.
 
-    def client(self, number: int | None = None) -> Cluster:
+    def client(self, number: int | None = None, *, timeout_ms: int = ASK_TIMEOUT_MS) -> Cluster:
         bootstrap = self.bootstrap if number is None else self.address(number)
-        return Cluster(bootstrap, timeout_ms=ASK_TIMEOUT_MS)
+        return Cluster(bootstrap, timeout_ms=timeout_ms)
 
     def create_topic(self, topic: str, partitions: int, flush: str = "os") -> None:
-        with self.client() as client:
+        with self.client(timeout_ms=CREATE_TIMEOUT_MS) as client:
             configs = {**self.topic_configs(flush), "min.insync.replicas": "2"}
             Admin(client).create_topic(topic, partitions=partitions, replication=3, configs=configs)
             # A leader is named a moment before it knows of it itself.
@@ -183,13 +189,21 @@ class Nodes(ABC):
         return controller_of(self)
 
     def await_in_sync(self, topic: str, replicas: int = 3, timeout_s: float = READY_TIMEOUT_S) -> float:
+        behind = [topic]
+
         def in_sync() -> bool:
             try:
-                return all(len(found.in_sync) >= replicas for found in self.partitions(topic).values())
-            except ClientError:
+                found = self.partitions(topic)
+            except ClientError as error:
+                behind[:] = [str(error)]
                 return False
+            behind[:] = [f"{one}" for one in found.values() if len(one.in_sync) < replicas]
+            return not behind
 
-        return await_true(in_sync, f"all replicas of {topic} to be in sync", timeout_s)
+        try:
+            return await_true(in_sync, f"all replicas of {topic} to be in sync", timeout_s)
+        except BenchError as problem:
+            raise BenchError(f"{problem}: {len(behind)}, first {behind[0]}") from None
 
     def leader_addresses(self, topic: str) -> list[str]:
         return [self.address(found.leader) for _, found in sorted(self.partitions(topic).items())]

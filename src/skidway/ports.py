@@ -96,6 +96,10 @@ class Disk(Protocol):
 
     def sync_directory(self, path: str) -> None: ...
 
+    def boot_id(self) -> str:
+        """Another one whenever the machine may have lost what was written but not synced; "" when nobody can tell."""
+        ...
+
     def usage(self) -> tuple[int, int]:
         """(total bytes, free bytes) of the volume."""
         ...

@@ -33,11 +33,18 @@ ANSWER_MS = 5_000
 PREFERRED = 0
 ELECTION_NOT_NEEDED = ErrorCode.ELECTION_NOT_NEEDED
 SMALL = {"segment.bytes": str(256 * 1024), "index.interval.bytes": "1024"}
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+"""Where a node's clock is behind, messages are not refused for being from the future."""
 
 
 def create_topic(cluster: Cluster, name: str, partitions: int = 3, **configs: str) -> list[tuple[str, int]]:
     """Three replicas, two of which must be in sync; returns its places."""
-    settings = {"min.insync.replicas": "2", **SMALL, **{key.replace("_", "."): value for key, value in configs.items()}}
+    settings = {
+        "min.insync.replicas": "2",
+        **SMALL,
+        **ANY_TIME,
+        **{key.replace("_", "."): value for key, value in configs.items()},
+    }
     with Client(cluster.bootstrap) as client:
         Admin(client).create_topic(name, partitions=partitions, replication=3, configs=settings)
     return [(name, index) for index in range(partitions)]

@@ -7,6 +7,7 @@ history of a log can have wrong: lost, moved, doubled, out of order, never sent,
 
 import threading
 import time
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -63,10 +64,10 @@ class History:
             if self.seen[place].setdefault(offset, value) != value:
                 self.wrong.append(f"{place}: offset {offset} was read with two values")
 
-    def longest_gap_s(self, since: float = 0.0) -> float:
-        """Between two acknowledgements."""
+    def longest_gap_s(self, since: float) -> float:
+        """Between two acknowledgements, the last one before `since` included."""
         with self.lock:
-            times = [at for at in self.acknowledged_at if at >= since]
+            times = self.acknowledged_at[max(0, bisect_left(self.acknowledged_at, since) - 1) :]
         return max((later - earlier for earlier, later in pairwise(times)), default=0.0)
 
     def check(self, bootstrap: str) -> int:

@@ -31,7 +31,7 @@ def test_a_full_disk_on_one_node_stops_nobody_and_heals(tmp_path: Path, topic: s
         await_in_sync(cluster, load.places)
 
 
-@pytest.mark.parametrize("flush", ["sync", "os"])
+@pytest.mark.parametrize("flush", ["sync", pytest.param("os", marks=pytest.mark.chaos)])
 def test_failing_syncs_on_one_node_stop_nobody(tmp_path: Path, topic: str, flush: str) -> None:
     with Cluster(3, data_dir=tmp_path) as cluster, loaded(cluster, topic, flush=flush) as load:
         with failing_syncs(cluster[VICTIM], first=2):

@@ -55,6 +55,7 @@ def test_two_nodes_down_stop_writes_until_they_return(cluster: Cluster, topic: s
         await_in_sync(cluster, load.places)
 
 
+@pytest.mark.chaos
 def test_two_nodes_killed_stop_writes_until_they_return(cluster: Cluster, topic: str) -> None:
     """Nobody is left to shrink the in-sync set: the leader waits for replicas that do not answer."""
     with loaded(cluster, topic, partitions=1) as load:
@@ -74,7 +75,7 @@ def test_two_nodes_killed_stop_writes_until_they_return(cluster: Cluster, topic:
         await_in_sync(cluster, load.places)
 
 
-@pytest.mark.parametrize("ways", ["both", "inward", "outward"])
+@pytest.mark.parametrize("ways", ["both", "outward", pytest.param("inward", marks=pytest.mark.chaos)])
 def test_a_leader_that_is_cut_off_acknowledges_nothing(cluster: Cluster, topic: str, ways: str) -> None:
     """Both ways, the others go on without it. One way, it may still look alive to the controller, and then wait."""
     with loaded(cluster, topic, partitions=1) as load:

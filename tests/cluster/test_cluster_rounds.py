@@ -29,7 +29,7 @@ SEED = int(os.environ.get("SKIDWAY_CHAOS_SEED", "1"))
 PARTITIONS = 4
 VOLUME_MEGABYTES = 400
 CHECK_EVERY = 10
-SHORT_ROUNDS = 4
+SHORT_ROUNDS, SHORT_SEED = 3, 4
 
 
 class Committer(threading.Thread):
@@ -141,7 +141,7 @@ def run_rounds(folder: Path, nodes: int, seed: int, rounds: int, seconds: float)
 
 
 def test_a_few_rounds_of_faults_lose_nothing(tmp_path: Path) -> None:
-    run_rounds(tmp_path, 3, seed=4, rounds=SHORT_ROUNDS, seconds=60)
+    run_rounds(tmp_path, 3, seed=SHORT_SEED, rounds=SHORT_ROUNDS, seconds=60)
 
 
 @pytest.mark.chaos

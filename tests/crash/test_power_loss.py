@@ -4,8 +4,8 @@ import os
 from collections import Counter
 
 import pytest
-from planted_bugs import OFTEN, SELDOM, Plant
 from power_loss import History
+from power_loss_bugs import OFTEN, SELDOM, Plant
 
 from skidway.log.settings import LogSettings
 

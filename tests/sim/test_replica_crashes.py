@@ -79,9 +79,9 @@ class ReplicaWorld(World):
         lowest = draw.randrange(log.high_watermark + 1) if self.reckless else self.committed_max
         offset = lowest + draw.randrange(log.end_offset - lowest + 2)
         ends = [h.last_offset + 1 for h, _ in self.appended if h.last_offset < offset]
-        expected = max([end for end in ends if end >= log.start_offset], default=None)
+        expected = max([end for end in [*ends, log.segments[0].base_offset] if end >= log.start_offset], default=None)
         if offset < log.start_offset or expected is None:
-            self.restart_at(min(offset, log.start_offset) if offset < log.start_offset else log.start_offset, offset)
+            self.restart_at(min(offset, log.start_offset), offset)
             return
         expected = min(expected, log.end_offset)
         self.promised_end = min(self.promised_end, expected)

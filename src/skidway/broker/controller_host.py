@@ -87,6 +87,8 @@ class ControllerHost:
                 settings.default_partitions,
                 settings.default_replication_factor,
                 settings.static_configs(node.limits),
+                # Where voters are brokers as well, all of them are to come: internal topics wait for them.
+                brokers_expected=len(node.quorum.quorum.voters) if settings.is_broker else 1,
                 session_timeout_ms=settings.session_timeout_ms,
             ),
         )

@@ -29,10 +29,13 @@ def base64_of(raw: bytes) -> str:
     return urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def load_identity(disk: Disk, random: Random, node_id: int, cluster_id: str | None) -> Identity:
-    """Read it, or write it on first use."""
+def load_identity(
+    disk: Disk, random: Random, node_id: int, cluster_id: str | None, initial_cluster_id: str | None = None
+) -> Identity:
+    """Read it, or write it on first use. `initial_cluster_id` is for the first use alone: it may change later."""
     if not disk.exists(PATH):
-        identity = Identity(cluster_id or base64_of(_random_id(random)), node_id, _random_id(random))
+        first_id = cluster_id or initial_cluster_id or base64_of(_random_id(random))
+        identity = Identity(first_id, node_id, _random_id(random))
         disk.write_atomic(PATH, _format(identity))
         return identity
     identity = _parse(disk.read(PATH).decode("utf-8", "replace"))

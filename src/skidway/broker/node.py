@@ -21,6 +21,7 @@ from skidway.broker.forwarding import ask_here
 from skidway.broker.hosting import Hosting
 from skidway.broker.identity import Identity, load_identity
 from skidway.broker.in_sync import InSync
+from skidway.broker.last_run import epoch_of_last_run, forget_run
 from skidway.broker.partition import Partition, log_settings
 from skidway.broker.partitions import Partitions
 from skidway.broker.peers import Peers
@@ -132,7 +133,9 @@ class Node:
         A node that is a quorum of its own serves when this returns; any other as soon as the cluster has taken it in.
         """
         settings = self.settings
-        identity = load_identity(self.disk, self.random, settings.node_id, settings.initial_cluster_id)
+        identity = load_identity(
+            self.disk, self.random, settings.node_id, settings.cluster_id, settings.initial_cluster_id
+        )
         self.cluster_id = identity.cluster_id
         self.logs = Logs.open(self.disk, self.limits)
         self.hosting = Hosting(
@@ -150,7 +153,8 @@ class Node:
         )
         self.image: Image = self.hosting.image
         self.partitions: Partitions = self.hosting.partitions
-        self.registration = Registration(self, identity.directory_id, self.logs.clean_epoch)
+        previous_epoch = self.logs.clean_epoch if self.logs.clean else epoch_of_last_run(self.disk)
+        self.registration = Registration(self, identity.directory_id, previous_epoch)
         self.quorum = self._open_quorum(identity, wall_ms)
         if self.quorum.alone:
             self._settle_now(now_ms)
@@ -480,6 +484,7 @@ class Node:
         if self.failure is not None:
             return
         self.failure = reason
+        forget_run(self.disk)
         self.on_trouble(f"the data directory takes no more writes until a restart: {reason}")
         self.followers.stop()
         error = StorageError(reason)

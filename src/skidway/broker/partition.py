@@ -27,6 +27,7 @@ from skidway.metadata.topic_names import is_internal
 from skidway.ports import Buffer, FileSlice
 from skidway.records.batch import TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader, TimestampType
 from skidway.records.validation import TopicRules, validate
+from skidway.replica.follower import NEVER_MS
 from skidway.replica.leader import Leader, Leadership, NotLeading, Proposal
 from skidway.replica.role import PartitionRole
 from skidway.replica.throttle import Throttle
@@ -65,6 +66,7 @@ class Partition:
         "leader",
         "log",
         "min_in_sync",
+        "read_elsewhere_until_ms",
         "refused",
         "removed",
         "role",
@@ -108,6 +110,8 @@ class Partition:
         self.refused: StorageError | NotEnoughReplicas | None = None
         """Why the last batch was not taken, if it is worth another try."""
         self.follower_throttle: Throttle | None = None
+        self.read_elsewhere_until_ms = NEVER_MS
+        """For how long readers may be with followers, who should then hear quickly of what is committed."""
         self.watched = False
         """Whether followers wait for what is appended."""
         self._tickets: dict[SyncTicket, None] = {}

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 PUBLISH_BYTES = 1 << 20
 STALL_MS = 100
 """A timer that fires later than this says that this node was busy or stopped, not that the others were silent."""
+OUTSIDER_TOLD_EVERY_MS = 10_000
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +73,7 @@ class QuorumHost:
         self._timer: Timer | None = None
         self._waiting: dict[_Waiting, None] = {}
         self._told = ""
+        self._outsider_told_ms: dict[int, int] = {}
         self._seen = (-1, -1, -1)
         """Epoch, end and watermark when waiting fetches were last looked at."""
         self.quorum = Quorum(me, history, log, memory, node.random, node.settings.quorum, node.clock.monotonic_ms())
@@ -198,6 +200,12 @@ class QuorumHost:
             self._on_refused(error)
         self.touch()
 
+    def _on_outsider(self, node_id: int, error: ProtocolError, now_ms: int) -> None:
+        """It is asked again and again; the operator hears of it now and then."""
+        if now_ms >= self._outsider_told_ms.get(node_id, now_ms - OUTSIDER_TOLD_EVERY_MS) + OUTSIDER_TOLD_EVERY_MS:
+            self._outsider_told_ms[node_id] = now_ms
+            self.node.on_trouble(f"node {node_id} does not take part in this quorum: {error}")
+
     def _on_refused(self, error: StorageError) -> None:
         """The disk did not take what must be remembered. Told once, however often it is tried."""
         if str(error) != self._told:
@@ -241,7 +249,7 @@ class QuorumHost:
             try:
                 answer = None if response is None else answer_from_wire(ask.request, response)
             except ProtocolError as error:
-                self.node.on_trouble(f"node {ask.to} does not take part in this quorum: {error}")
+                self._on_outsider(ask.to, error, then_ms)
                 answer = None
             if self.node.failure is not None:
                 return

@@ -340,9 +340,17 @@ class ReplicaPolls:
             self._finish(self._woken.popitem()[0])
 
     def note(self, partition: Partition) -> None:
-        """Its watermark or its in-sync set changed: the next fetches look at it, and count again."""
-        for target in self._watchers.get(partition, {}).values():
-            target.session.ready[target] = None
+        """Its watermark or its in-sync set changed: the next fetches look at it, and count again. Where followers have
+        readers, those that wait are answered at the end of the turn."""
+        watchers = self._watchers.get(partition)
+        if watchers is None:
+            return
+        hasty = partition.read_elsewhere_until_ms > self.node.clock.monotonic_ms()
+        for target in watchers.values():
+            session = target.session
+            session.ready[target] = None
+            if hasty and target.told_high_watermark < partition.log.high_watermark:
+                self._woken[session] = None
 
     def disturb(self, partition: Partition) -> None:
         """It is gone, failed, or has another leader: whoever waits is told at once."""

@@ -282,8 +282,8 @@ def _print_description(document: dict[str, Any]) -> None:
             (
                 member["node"],
                 "voter" if member["votes"] else "observer",
-                member["end_offset"],
-                member["lag"],
+                "?" if member["end_offset"] < 0 else member["end_offset"],
+                "?" if member["end_offset"] < 0 else member["lag"],
                 _ago(now_ms, member["caught_up_ms"]),
             )
             for member in quorum["members"]

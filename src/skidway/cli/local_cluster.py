@@ -149,6 +149,10 @@ class LocalCluster:
             "--ready-file": str(node.ready_file),
         }
         words = [f"{flag}={value}" for flag, value in flags.items()]
+        others = ",".join(f"{other.number}@{other.address}" for other in self.nodes if other is not node)
+        if others:
+            # The metadata remembers where voters were; with another base port they are elsewhere, all of them at once.
+            words.append(f"--set=peer_addresses={others}")
         words += [f"--set={setting}" for setting in self._settings]
         with node.log_file.open("ab") as log:
             node.process = subprocess.Popen(

@@ -12,7 +12,15 @@ from typing import TypeVar
 
 from skidway.client.addresses import Address, parse_bootstrap
 from skidway.client.connection import REPLY_BYTES_MAX, REPLY_TIMEOUT_MS, Connection
-from skidway.client.errors import STALE_METADATA, BrokerError, ClientError, ConnectionLost, Unreachable, check
+from skidway.client.errors import (
+    STALE_METADATA,
+    BrokerError,
+    ClientError,
+    ConnectionLost,
+    ReplyTimeout,
+    Unreachable,
+    check,
+)
 from skidway.errors import ErrorCode
 from skidway.wire.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 
@@ -106,7 +114,7 @@ class Cluster:
         for address in dict.fromkeys([*self.picture.brokers.values(), *self.bootstrap]):
             try:
                 return self.connect(address)
-            except (Unreachable, ConnectionLost) as error:
+            except (Unreachable, ConnectionLost, ReplyTimeout) as error:
                 failures.append(error)
         if len(failures) == 1:
             raise failures[0]
@@ -204,9 +212,12 @@ class Cluster:
         if not self.picture.brokers:
             self.refresh([])
         address = self.picture.brokers.get(self.picture.controller)
-        if address is None:
-            return self.any_broker()
-        return self.connect(address)
+        if address is not None:
+            try:
+                return self.connect(address)
+            except (Unreachable, ConnectionLost, ReplyTimeout):
+                self.picture.controller = -1  # gone, and another one is elected meanwhile
+        return self.any_broker()
 
     def forget(self, topic: str) -> None:
         """What was known about a topic is out of date: the next question asks again."""

@@ -502,8 +502,9 @@ class Log:
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Cut off everything from the batch that holds `offset` on, durably; the log may end before `offset` then.
 
-        Epochs that began at or after the end are forgotten in any case. StorageError while a compaction of what goes
-        is being put in place (`failure` is None: try again later) or when the disk refuses (then it is not).
+        Below the start offset it is `restart_at`. Epochs that began at or after the end are forgotten in any case: this
+        node may have led one and written nothing. StorageError with `failure` still None: nothing changed, try again
+        later (a compaction of what goes is being put in place, the disk is full); with a `failure`: the disk broke.
         """
         truncation.truncate(self, offset, now_ms)
 

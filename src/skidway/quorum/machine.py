@@ -501,7 +501,8 @@ class Quorum:
             else:
                 granted = [voter.member for voter in ballot.voters if voter.member.node_id in ballot.granted]
                 self._become_leader(granted, now_ms)
-                self.advance(now_ms)
+                if self.leads:
+                    self.advance(now_ms)
         elif ballot.lost and self.role is Role.PROSPECTIVE:
             self._give_up(now_ms)
         elif self.role is Role.CANDIDATE and (ballot.rejected or ballot.hopeless):

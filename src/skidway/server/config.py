@@ -59,7 +59,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     replica_lag_ms: int = 10_000
     """A follower that was not at the end of its leader's log for this long is not in sync."""
     peer_addresses: str | None = None
-    """For tests: where other nodes are reached, whatever they say of themselves (`2@host:port,…`)."""
+    """Where other nodes are reached, whatever they say of themselves (`2@host:port,…`): for tests, and for voters that
+    all moved at once."""
     retention_check_ms: int = 300_000
     checkpoint_ms: int = 60_000
     compaction_check_ms: int = 15_000

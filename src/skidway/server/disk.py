@@ -146,6 +146,10 @@ class RealFile:
             os.close(fd)
 
 
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+"""Linux draws it when it starts."""
+
+
 class RealDisk:
     def __init__(self, root: str, *, lock: bool = True) -> None:
         """Without `lock`, for a child of the broker that has it."""
@@ -210,6 +214,13 @@ class RealDisk:
 
     def sync_directory(self, path: str) -> None:
         _sync_directory(self._locate(path))
+
+    def boot_id(self) -> str:
+        try:
+            with open(BOOT_ID, encoding="ascii") as file:
+                return file.read().strip()
+        except (OSError, ValueError):
+            return ""
 
     def usage(self) -> tuple[int, int]:
         volume = os.statvfs(self.root)

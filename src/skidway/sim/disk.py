@@ -170,6 +170,8 @@ class SimDisk:
         self.capacity = capacity
         self.era = 0
         """How many crashes there were."""
+        self.boots = 0
+        """How many of them took the power with them."""
         self.operations = 0
         """Operations so far that change something."""
         self.crash_at: int | None = None
@@ -203,6 +205,7 @@ class SimDisk:
     def crash(self, random: Random) -> None:
         """Power is lost and comes back."""
         self.era += 1
+        self.boots += 1
         self.crash_at = None
         self._root.crash(random)
 
@@ -303,6 +306,9 @@ class SimDisk:
         if self.sync_fails():
             raise OSError(errno.EIO, "Input/output error")
         self._directory(path).sync()
+
+    def boot_id(self) -> str:
+        return f"boot-{self.boots}"
 
     def usage(self) -> tuple[int, int]:
         total = 1 << 40 if self.capacity is None else self.capacity

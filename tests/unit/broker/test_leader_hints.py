@@ -132,6 +132,32 @@ def test_a_reader_is_sent_to_a_replica_in_its_own_rack(world: World) -> None:
     assert preferred("west") == -1, "it is not in sync any more"
 
 
+def test_a_follower_with_readers_hears_at_once_of_what_is_committed(world: World) -> None:
+    west, north = Follower(world, 2, rack="west"), Follower(world, 3, rack="north")
+    replicated_topic(world, "orders", [[1, 2, 3]], flush="os")
+
+    def write_and_acknowledge(end: int) -> None:
+        """The one in the west has the record and waits for the next, when the last one says that it has it too."""
+        world.peer().produce("orders", batch(b"a"), acks=1)
+        world.end_turn()
+        for follower in (west, north):
+            follower.ask({("orders", 0): end - 1})
+        west.fetch({("orders", 0): end}, max_wait_ms=500)
+        world.end_turn()
+        north.ask({("orders", 0): end})
+        world.end_turn()
+
+    for follower in (west, north):
+        follower.ask({("orders", 0): 0})
+    write_and_acknowledge(1)
+    assert west.peer.replies() == [], "nobody needs it"
+    world.pass_time(500)
+    assert west.reply()[("orders", 0)].high_watermark == 1
+    fetch(world.peer(), "orders", FETCH_ANYWHERE, 0, rack_id="west")
+    write_and_acknowledge(2)
+    assert west.reply()[("orders", 0)].high_watermark == 2
+
+
 def test_a_new_leader_does_not_tell_an_end_that_may_go_back(world: World) -> None:
     second = Follower(world, 2)
     replicated_topic(world, "orders", [[1, 2]], flush="os")

@@ -276,7 +276,7 @@ FOUND_ON_DISK_BY: dict[Any, int] = {
     state_not_synced: 0,
     promises_what_is_not_on_disk: 0,
     log_behind_its_snapshot: 12,
-    log_begun_anew_too_early: 12,
+    log_begun_anew_too_early: 24,
 }
 """The same for mistakes with files, found by storms over the product's own."""
 
@@ -290,7 +290,7 @@ FOUND_BY = {
     commits_older_epochs: 0,
     minority_commits: 0,
     divergence_ignored: 1,
-    truncates_too_little: 1,
+    truncates_too_little: 6,
     leads_on_after_restart: 1,
     watermark_beyond_log: 0,
     two_changes_at_once: 1,

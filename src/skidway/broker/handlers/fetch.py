@@ -40,6 +40,8 @@ RACK_SINCE = 11
 REPLICA_STATE_SINCE = 15
 HINTS_SINCE = 16
 READ_COMMITTED = 1
+READ_ELSEWHERE_MS = 600_000
+"""Twice as long as a reader stays with a replica before it asks the leader again, unless told otherwise."""
 NO_RECORDS = b""
 
 
@@ -200,6 +202,7 @@ class Poll:
         if replica == NOBODY:
             return False
         data.preferred_read_replica = replica
+        partition.read_elsewhere_until_ms = self.call.now_ms + READ_ELSEWHERE_MS
         self.urgent = True
         return True
 
