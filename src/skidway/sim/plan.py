@@ -81,7 +81,10 @@ MANY_NODES = ["power", "power", "power", "kill", "stop", "pause", "pause", "cut"
               "topics"]  # fmt: skip
 
 
-def draw_plan(seed: int, *, nodes: int | None = None, seconds: int | None = None) -> Plan:
+def draw_plan(
+    seed: int, *, nodes: int | None = None, seconds: int | None = None, kinds: list[str] | None = None
+) -> Plan:
+    """`kinds` of faults: as drawn, unless given; then also fewer clients, for a quick look at one thing."""
     random = Random(f"{seed}/plan")
     count = nodes if nodes is not None else random.choice([1, 3, 3, 3, 3, 5])
     flush = random.choice(["sync", "sync", "os"])
@@ -105,8 +108,25 @@ def draw_plan(seed: int, *, nodes: int | None = None, seconds: int | None = None
     kinds = sorted(set(ONE_NODE if count == 1 else MANY_NODES))
     chosen = random.sample(kinds, random.randrange(2, len(kinds)))
     weighted = [kind for kind in (ONE_NODE if count == 1 else MANY_NODES) if kind in chosen]
-    plan.faults = _draw_faults(plan, random, weighted)
+    if kinds is not None:
+        weighted = kinds
+        _lighten(plan)
+    gap_ms = random.choice([FAULT_GAP_MS // 3, FAULT_GAP_MS, FAULT_GAP_MS * 3])
+    plan.faults = _draw_faults(plan, random, weighted, gap_ms if kinds is None else FAULT_GAP_MS // 3)
     return plan
+
+
+def _lighten(plan: Plan) -> None:
+    plan.readers = 1
+    plan.topics = plan.topics[:1]
+    topic = plan.topics[0]
+    topic.partitions = min(topic.partitions, 2)
+    plan.producers = plan.producers[:2]
+    for producer in plan.producers:
+        producer.topic, producer.partitions = topic.name, topic.partitions
+        producer.interval_ms = max(producer.interval_ms, 40)
+    for group in plan.groups:
+        group.topic = topic.name
 
 
 def _draw_clients(plan: Plan, random: Random, flush: str) -> None:
@@ -142,13 +162,12 @@ def _draw_clients(plan: Plan, random: Random, flush: str) -> None:
         plan.groups.append(GroupPlan("g0", random.choice([1, 2, 3]), topic.name))
 
 
-def _draw_faults(plan: Plan, random: Random, kinds: list[str]) -> list[Fault]:
+def _draw_faults(plan: Plan, random: Random, kinds: list[str], gap_ms: int) -> list[Fault]:
     faults = []
-    gap = random.choice([FAULT_GAP_MS // 3, FAULT_GAP_MS, FAULT_GAP_MS * 3])
     at_ms = 1_500
     while at_ms < plan.seconds * 1_000 - 500:
         target = random.choice([-1, -1, -2, *range(plan.nodes)])
         lasts = int(random.choice([50, 300, 1_500, 5_000]) * (0.5 + random.random()))
         faults.append(Fault(at_ms, random.choice(kinds), target, lasts, random.randrange(1 << 30)))
-        at_ms += 1 + int(random.expovariate(1 / gap))
+        at_ms += 1 + int(random.expovariate(1 / gap_ms))
     return faults

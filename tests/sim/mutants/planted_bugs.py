@@ -14,6 +14,25 @@ from skidway.sim.run import Verdict, run_plan
 
 SECONDS = 6
 """Of faults in a run: mistakes show early or not at all, and many short runs see more than few long ones."""
+CRASHES = ["power", "power", "kill", "stop", "op", "bad sync", "full"]
+KINDS = {
+    True: [*CRASHES, "cut", "reset", "pause"],
+    False: [
+        *CRASHES,
+        "power",
+        "kill",
+        "two",
+        "all",
+        "pause",
+        "cut",
+        "cut",
+        "cut one way",
+        "cut pair",
+        "elect",
+        "reassign",
+    ],
+}
+"""Faults, by whether one machine is all there is."""
 Mutant = Callable[[], AbstractContextManager[Any]]
 
 
@@ -36,7 +55,7 @@ def mutants() -> dict[str, Mutant]:
 
 def run_with(mutant: Mutant, seed: int, nodes: int | None) -> Verdict:
     with mutant():
-        return run_plan(draw_plan(seed, nodes=nodes, seconds=SECONDS))
+        return run_plan(draw_plan(seed, nodes=nodes, seconds=SECONDS, kinds=KINDS[nodes == 1]))
 
 
 def search(mutant: Mutant, seeds: range, nodes: int | None) -> Finding | None:
