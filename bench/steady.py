@@ -158,7 +158,7 @@ class Changes(_Insistent):
 
 
 class Rdkafka(Steady):
-    name = "librdkafka"
+    name = "librdkafka, refresh 250 ms"
 
     def _run(self) -> None:
         from confluent_kafka import Producer
