@@ -131,10 +131,12 @@ def _lighten(plan: Plan) -> None:
 
 def _draw_clients(plan: Plan, random: Random, flush: str) -> None:
     replicas = min(3, plan.nodes)
+    indexed = Random(f"{plan.seed}/index")
     for number in range(random.choice([1, 1, 2])):
         configs = {
             "flush": flush,
             "min.insync.replicas": str(2 if plan.one_by_one else random.choice([1, 2, 2]) if replicas > 1 else 1),
+            "index.interval.bytes": str(indexed.choice([64, 1_024, 4_096])),
             "message.timestamp.after.max.ms": str(1 << 60),
             "segment.bytes": str(random.choice([4_096, 16_384, 1 << 20])),
         }
