@@ -59,7 +59,14 @@ class Nemesis:
             host.resume()
             if host.is_hurt:
                 self._down(host)
-            self.revive(host)
+        self._keep_running()
+
+    def _keep_running(self) -> None:
+        """Also who was still stopping when the faults ended."""
+        for host in self.cluster.hosts.values():
+            if host.node is None:
+                host.start()
+        self.world.after(1_000 * MS, self._keep_running)
 
     def revive(self, host: Host) -> None:
         if host.node is None and not host.start():

@@ -105,8 +105,8 @@ def draw_plan(
         versions={0: random.choice([9, 11, 13]), 1: random.choice([12, 13, 16, 17])},
     )
     _draw_clients(plan, random, flush)
-    kinds = sorted(set(ONE_NODE if count == 1 else MANY_NODES))
-    chosen = random.sample(kinds, random.randrange(2, len(kinds)))
+    known = sorted(set(ONE_NODE if count == 1 else MANY_NODES))
+    chosen = random.sample(known, random.randrange(2, len(known)))
     weighted = [kind for kind in (ONE_NODE if count == 1 else MANY_NODES) if kind in chosen]
     if kinds is not None:
         weighted = kinds
