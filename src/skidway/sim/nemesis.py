@@ -220,6 +220,8 @@ class Nemesis:
         self._later(fault, room)
 
     def _bad_sync(self, fault: Fault, host: Host, random: Random) -> None:
+        if not self.plan.lossy:
+            return  # a failed sync takes what was not synced, and here that is what was promised
         host.disk.failing_syncs = {host.disk.syncs + random.randrange(20)}
 
         def repaired() -> None:
