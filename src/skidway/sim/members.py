@@ -157,6 +157,7 @@ class Member(Reader):
         names = {known.topic_id: name for name, known in self.known.items()}
         if any(entry.topic_id not in names for entry in assigned):
             self.refresh()
+            self._unheard = True
             return
         self.target = [(names[entry.topic_id], index) for entry in assigned for index in entry.partitions]
         self._reconcile()
