@@ -219,7 +219,10 @@ class Node:
     def close(self, clean: bool, run: Callable[[list[Job]], None] | None = None) -> None:
         """Stop for good. `clean`: with everything on the disk and the marker that says so; `run` may do the jobs it
         gets side by side."""
-        self.logs.close(clean=clean and self.failure is None, run=run, broker_epoch=self.broker_epoch)
+        # Logs that were not opened were not recovered either: after a crash nobody may believe them yet.
+        known = self.serving or self.logs.clean
+        broker_epoch = self.broker_epoch if self.broker_epoch >= 0 else self.logs.clean_epoch
+        self.logs.close(clean=clean and known and self.failure is None, run=run, broker_epoch=broker_epoch)
 
     # --- what handlers use ---
 

@@ -303,7 +303,13 @@ class Host:
         self.disk.crash(self._disk_random)
 
     def kill(self) -> None:
-        """The process ends at once; the machine goes on, so files keep what was written."""
+        """The process ends at once; the machine goes on, so files keep what was written.
+
+        Not after a failed sync: then memory shows what the disk does not have, which no process can find out.
+        """
+        if self.node is not None and self.node.failure is not None:
+            self.power_off()
+            return
         self._die("killed", silent=False)
         self.disk.kill()
 
@@ -377,7 +383,10 @@ class Host:
             self.world.say(self.name, f"not all could be saved: {error}")
         self.world.say(self.name, "stopped")
         self._leave(silent=False)
-        self.disk.kill()
+        if node.failure is None:
+            self.disk.kill()
+        else:
+            self.disk.crash(self._disk_random)
 
     def pause(self) -> None:
         if self.node is not None:

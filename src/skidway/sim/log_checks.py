@@ -6,6 +6,7 @@ producers' state are what a replay gives, lookups through the index find what a 
 
 from __future__ import annotations
 
+from skidway.errors import CorruptMessage
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.log import Log
 from skidway.log.producers import Producers
@@ -30,7 +31,10 @@ def batches_of(log: Log, start: int = 0, end: int | None = None) -> list[tuple[B
 def check_log(who: str, log: Log) -> None:
     if log.quarantined:
         return
-    batches = batches_of(log)
+    try:
+        batches = batches_of(log)
+    except CorruptMessage as error:
+        raise Violation("log-checksum", f"{who} {log.directory}: {error}") from error
     _check_offsets(who, log, batches)
     _check_epochs(who, log, batches)
     _check_producers(who, log, batches)

@@ -73,6 +73,8 @@ class Member(Reader):
         self.target: list[Partition] | None = None
         self._committing = False
         self._reconciling = False
+        self._unheard = False
+        """Whether an answer was lost, and an assignment with it: only who says everything is told everything."""
         self._life = 0
         """Counts joins: answers that were meant for an earlier one are not heard."""
 
@@ -101,13 +103,14 @@ class Member(Reader):
         if self.coordinator < 0:
             self._find(self._beat)
             return
-        joining = self.epoch == 0
+        joining, whole = self.epoch == 0, self.epoch == 0 or self._unheard
+        self._unheard = False
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
             member_epoch=self.epoch,
-            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if joining else -1,
-            subscribed_topic_names=list(self.topics) if joining else None,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if whole else -1,
+            subscribed_topic_names=list(self.topics) if whole else None,
             topic_partitions=[] if joining else self._owned_on_wire(),
         )
         epoch = self.epoch
@@ -123,6 +126,7 @@ class Member(Reader):
         wait_ms = BEAT_MS * (0.7 + 0.6 * self.random.random())
         if reply is None or reply.error_code in ELSEWHERE:
             self.coordinator = -1
+            self._unheard = True
             wait_ms = RETRY_MS
         elif reply.error_code in FENCED:
             self._rejoin(ErrorCode(reply.error_code).name)
@@ -153,6 +157,7 @@ class Member(Reader):
         names = {known.topic_id: name for name, known in self.known.items()}
         if any(entry.topic_id not in names for entry in assigned):
             self.refresh()
+            self._unheard = True
             return
         self.target = [(names[entry.topic_id], index) for entry in assigned for index in entry.partitions]
         self._reconcile()

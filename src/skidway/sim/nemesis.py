@@ -59,7 +59,14 @@ class Nemesis:
             host.resume()
             if host.is_hurt:
                 self._down(host)
-            self.revive(host)
+        self._keep_running()
+
+    def _keep_running(self) -> None:
+        """Also who was still stopping when the faults ended."""
+        for host in self.cluster.hosts.values():
+            if host.node is None:
+                host.start()
+        self.world.after(1_000 * MS, self._keep_running)
 
     def revive(self, host: Host) -> None:
         if host.node is None and not host.start():
@@ -213,6 +220,8 @@ class Nemesis:
         self._later(fault, room)
 
     def _bad_sync(self, fault: Fault, host: Host, random: Random) -> None:
+        if not self.plan.lossy:
+            return  # a failed sync takes what was not synced, and here that is what was promised
         host.disk.failing_syncs = {host.disk.syncs + random.randrange(20)}
 
         def repaired() -> None:

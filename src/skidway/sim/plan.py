@@ -105,8 +105,8 @@ def draw_plan(
         versions={0: random.choice([9, 11, 13]), 1: random.choice([12, 13, 16, 17])},
     )
     _draw_clients(plan, random, flush)
-    kinds = sorted(set(ONE_NODE if count == 1 else MANY_NODES))
-    chosen = random.sample(kinds, random.randrange(2, len(kinds)))
+    known = sorted(set(ONE_NODE if count == 1 else MANY_NODES))
+    chosen = random.sample(known, random.randrange(2, len(known)))
     weighted = [kind for kind in (ONE_NODE if count == 1 else MANY_NODES) if kind in chosen]
     if kinds is not None:
         weighted = kinds
@@ -131,10 +131,12 @@ def _lighten(plan: Plan) -> None:
 
 def _draw_clients(plan: Plan, random: Random, flush: str) -> None:
     replicas = min(3, plan.nodes)
+    indexed = Random(f"{plan.seed}/index")
     for number in range(random.choice([1, 1, 2])):
         configs = {
             "flush": flush,
             "min.insync.replicas": str(2 if plan.one_by_one else random.choice([1, 2, 2]) if replicas > 1 else 1),
+            "index.interval.bytes": str(indexed.choice([64, 1_024, 4_096])),
             "message.timestamp.after.max.ms": str(1 << 60),
             "segment.bytes": str(random.choice([4_096, 16_384, 1 << 20])),
         }

@@ -149,6 +149,7 @@ def failed_sync_taken_for_done() -> Iterator[None]:
         try:
             original(self)
         except OSError:
+            self.health.broken = False
             original(self)
 
     with patch.object(SyncTicket, "run", run):
