@@ -97,7 +97,7 @@ def bars() -> list[Bar]:
 def failover_bars() -> list[Bar]:
     """Gaps between acknowledgements, three nodes: what the cluster takes, and what librdkafka makes of it."""
     found = []
-    for suffix, client in (("", "raw client"), ("-rd", "librdkafka")):
+    for suffix, client in (("", "raw client"), ("-rd", "librdkafka, refresh 250 ms")):
         killed, stopped = f"fo-leader{suffix}", f"fo-stop{suffix}"
         title = f"gap in writes, kill -9 of the leader, {client}"
         found.append(Bar(f"{title}, p50", killed, "p50", at_most=1.5, unit=" s"))

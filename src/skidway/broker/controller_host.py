@@ -66,7 +66,7 @@ class ControllerHost:
         if lost is not None:
             if not self._node.quorum.alone:
                 self._node.on_event("no longer the active controller")
-            lost.on_lost(error)
+            lost.close(error)
 
     def _begin(self, quorum: QuorumHost, now_ms: int) -> None:
         self._epoch = quorum.quorum.epoch

@@ -395,7 +395,8 @@ class Node:
         told = Voters(Voter(Member(node_id), host, port) for node_id, host, port in settings.voters or alone)
         metadata = MetadataLog(log, self.clock)
         history = load_voter_history(metadata, told)
-        for voter in [*told, *history.latest]:
+        # What this node was told last wins: addresses in the log may be old.
+        for voter in [*history.latest, *told]:
             self.locate(voter.member.node_id, voter.host, voter.port)
         return QuorumHost(self, me, history, metadata, StateFile(self.disk))
 

@@ -34,7 +34,14 @@ from skidway.quorum.messages import (
 from skidway.quorum.snapshots import SnapshotTicket
 from skidway.quorum.storage import Memory
 from skidway.quorum.voters import Member, Voter, VoterHistory
-from skidway.quorum.wire import answer_from_wire, answer_to_wire, refusal, request_from_wire, request_to_wire
+from skidway.quorum.wire import (
+    answer_from_wire,
+    answer_to_wire,
+    leader_address,
+    refusal,
+    request_from_wire,
+    request_to_wire,
+)
 from skidway.records.batch import BatchHeader, iter_headers
 from skidway.runtime.timers import Timer
 from skidway.wire.message import Message
@@ -48,6 +55,12 @@ PUBLISH_BYTES = 1 << 20
 STALL_MS = 100
 """A timer that fires later than this says that this node was busy or stopped, not that the others were silent."""
 OUTSIDER_TOLD_EVERY_MS = 10_000
+WAITING_MAX = 1_024
+"""Fetches that wait for news; past that the one that waits longest is answered early. Each is looked at whenever
+something is appended, and whoever can connect can pretend to be a replica."""
+EPOCH_LEAP_MAX = 1 << 20
+"""A request so many epochs ahead is a mistake or an attack: there is no way back, and epochs are 31 bits. A node that
+really missed so many elections learns of it when it asks others itself."""
 
 
 @dataclass(slots=True, eq=False)
@@ -126,6 +139,8 @@ class QuorumHost:
             return refusal(message, error.code)
         if self.node.failure is not None:
             return refusal(message, ErrorCode.KAFKA_STORAGE_ERROR)
+        if request.epoch > self.quorum.epoch + EPOCH_LEAP_MAX:
+            return refusal(message, ErrorCode.INVALID_REQUEST)
         self.touch()
         try:
             return self._answer(call, message, request)
@@ -146,7 +161,7 @@ class QuorumHost:
                 return self._to_wire(request, quorum.on_fetch_snapshot(request, now_ms))
             case Fetch():
                 assert isinstance(message, FetchRequest)
-                self.on_fetch(
+                call.on_gone = self.on_fetch(
                     request, message.max_wait_ms, now_ms, lambda answer: call.reply(self._to_wire(request, answer))
                 )
                 return None
@@ -158,28 +173,36 @@ class QuorumHost:
         """Something may be to do at the end of the turn."""
         self.node.turn.has_moved(self, 0)
 
-    def on_fetch(self, request: Fetch, wait_ms: int, now_ms: int, respond: Callable[[FetchAnswer], None]) -> None:
-        """A replica asks for the log. Nothing new: it is answered later."""
+    def on_fetch(
+        self, request: Fetch, wait_ms: int, now_ms: int, respond: Callable[[FetchAnswer], None]
+    ) -> Callable[[], None] | None:
+        """A replica asks for the log. Nothing new: it is answered later, unless what is returned is called before."""
         answer = self.quorum.on_fetch(request, now_ms)
         self.touch()
         if wait_ms <= 0 or _is_news(request, answer):
             respond(answer)
-            return
+            return None
+        if len(self._waiting) >= WAITING_MAX:
+            self._answer_waiting(next(iter(self._waiting)), late=True)
         waiting = _Waiting(request, respond)
         waiting.timer = self.node.timers.at(
             now_ms + min(wait_ms, self.quorum.settings.fetch_wait_ms), lambda: self._answer_waiting(waiting, late=True)
         )
         self._waiting[waiting] = None
+        return lambda: self._forget(waiting)
 
     def _answer_waiting(self, waiting: _Waiting, *, late: bool = False) -> None:
         if waiting not in self._waiting:
             return
         answer = self.quorum.fetch_answer(waiting.request)
         if late or _is_news(waiting.request, answer):
-            del self._waiting[waiting]
-            if waiting.timer is not None:
-                waiting.timer.cancel()
+            self._forget(waiting)
             waiting.respond(answer)
+
+    def _forget(self, waiting: _Waiting) -> None:
+        self._waiting.pop(waiting, None)
+        if waiting.timer is not None:
+            waiting.timer.cancel()
 
     def resign(self, now_ms: int) -> None:
         self.quorum.resign(now_ms)
@@ -233,6 +256,7 @@ class QuorumHost:
         self.node.controllers.follow_quorum(now_ms)
         if not failed:
             self._follow_voters(now_ms)
+            self._tell_trouble()
             self._arm()
 
     def _follow_voters(self, now_ms: int) -> None:
@@ -253,6 +277,8 @@ class QuorumHost:
                 answer = None
             if self.node.failure is not None:
                 return
+            if answer is not None:
+                self._locate_leader(response)
             try:
                 if answer is None:
                     self.quorum.on_unanswered(ask.to, ask.request, then_ms)
@@ -268,6 +294,18 @@ class QuorumHost:
         message = request_to_wire(ask.request, me, self.node.cluster_id, wait_ms=self.quorum.settings.fetch_wait_ms)
         timeout_ms = self.quorum.settings.request_timeout_ms
         self.node.peers.ask(ask.to, _channel(ask.request), message, now_ms, timeout_ms, answered)
+
+    def _locate_leader(self, response: Message | None) -> None:
+        """A leader that this node was never told of: whoever it asked knows where that is."""
+        address = leader_address(response)
+        if address is not None and self.node.peers.address_of(address[0]) is None:
+            self.node.locate(*address)
+
+    def _tell_trouble(self) -> None:
+        trouble = self.quorum.trouble
+        if trouble is not None and trouble != self._told:
+            self._told = trouble
+            self.node.on_trouble(f"the metadata quorum: {trouble}")
 
     def _arm(self) -> None:
         """A timer too early does no harm, so it only moves down."""

@@ -38,6 +38,8 @@ from skidway.wire.schema.metadata_records import (
 
 CHANGES_MAX = 10_000
 """Partitions one decision fences a broker in; what is left is due at once."""
+BROKERS_MAX = 4_096
+"""Registered at a time: each is kept by every node and looked at with every registration."""
 GRACE = 4
 """The part of a session timeout by which a controller may look late before it distrusts itself, and that it then waits.
 """
@@ -161,6 +163,8 @@ def decide_register(
             f"Another broker with the id {broker_id} is alive; it counts as gone when it is silent for "
             f"{liveness.session_timeout_ms} ms."
         )
+    if known is None and len(image.brokers) >= BROKERS_MAX:
+        raise InvalidRegistration(f"There are {BROKERS_MAX} brokers already: unregister those that are gone.")
     _refuse_odd_directories(image, operation)
     epoch = max(image.next_broker_epoch, operation.log_end_offset)
     records: list[Message] = [_registration(operation, epoch, operation.fenced)]

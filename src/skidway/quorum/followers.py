@@ -6,6 +6,7 @@ below is kept. The leader's own position is its synced offset.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from skidway.quorum.voters import Member, Voters
 
@@ -33,7 +34,8 @@ class Followers:
         self.epoch_start = epoch_start
         self._since_ms = now_ms
         self._heard_ms: dict[Member, int] = {}
-        """When a replica last asked for something, be it that it has nothing in common with this log yet."""
+        """When a replica last asked for something, be it that it has nothing in common with this log yet; in the order
+        of that, so that who makes room is found without a search."""
         self._by_id: dict[int, Follower] = {}
 
     def __iter__(self) -> Iterator[Follower]:
@@ -44,15 +46,15 @@ class Followers:
         return found if found is not None and found.member == member else None
 
     def on_heard(self, member: Member, now_ms: int) -> None:
-        if member not in self._heard_ms and len(self._heard_ms) >= REPLICAS_MAX:
+        if self._heard_ms.pop(member, None) is None and len(self._heard_ms) >= REPLICAS_MAX:
             self._forget_silent(now_ms)
         self._heard_ms[member] = now_ms
 
     def _forget_silent(self, now_ms: int) -> None:
         """Observers come and go; the one heard of longest ago makes room in any case."""
-        longest = min(self._heard_ms, key=lambda member: (self._heard_ms[member], member))
-        silent = [member for member, heard in self._heard_ms.items() if now_ms - heard > SILENT_MS]
-        for member in {longest, *silent}:
+        longest = next(iter(self._heard_ms))
+        silent = list(takewhile(lambda member: now_ms - self._heard_ms[member] > SILENT_MS, self._heard_ms))
+        for member in silent or [longest]:
             del self._heard_ms[member]
             if self.find(member) is not None:
                 del self._by_id[member.node_id]

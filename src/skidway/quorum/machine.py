@@ -19,6 +19,7 @@ from __future__ import annotations
 from enum import Enum
 
 from skidway.errors import ErrorCode, StorageError
+from skidway.limits import INT32_MAX
 from skidway.ports import Random
 from skidway.quorum import replication
 from skidway.quorum.ballot import Ballot
@@ -258,6 +259,8 @@ class Quorum:
         # Who is a majority of its own leads at once: one thing to remember, not two.
         leader = self.me.node_id if self.voters.majority == 1 else NO_LEADER
         try:
+            if self.epoch >= INT32_MAX:
+                raise StorageError("the epochs of this quorum are used up: nobody can be elected any more")
             self._remember(self.epoch + 1, leader, self.me)
         except StorageError as error:
             self._stay_out(error, now_ms)

@@ -141,7 +141,7 @@ class Carrier(asyncio.BufferedProtocol):
                 await self._dialer.loop.create_connection(lambda: self, link.host, link.port)
         except TimeoutError:
             return f"no connection within {timeout_s:g} s"
-        except (OSError, UnicodeError) as error:
+        except (OSError, ValueError) as error:  # the latter: what is no host name at all
             return str(error)
         except Exception as bug:
             log.exception("%s: a bug while connecting", link)

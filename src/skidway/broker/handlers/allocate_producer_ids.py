@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skidway.errors import ProtocolError
+from skidway.broker.forwarding import InnerCall
+from skidway.errors import ErrorCode, ProtocolError
 from skidway.metadata.operations import AllocateProducerIds, ProducerIdBlock
 from skidway.wire.schema.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
@@ -20,5 +21,8 @@ def handle(node: Node, call: Call, request: AllocateProducerIdsRequest) -> Alloc
         else:
             call.reply(AllocateProducerIdsResponse(producer_id_start=reply.first, producer_id_len=reply.count))
 
+    if request.broker_epoch < 0 and not isinstance(call, InnerCall):
+        # Only this very node need not be registered, when it is all there is.
+        return AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
     node.decide(AllocateProducerIds(request.broker_id, request.broker_epoch), call.now_ms, answer)
     return None

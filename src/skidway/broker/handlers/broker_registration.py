@@ -13,11 +13,15 @@ if TYPE_CHECKING:
     from skidway.broker.call import Call
     from skidway.broker.node import Node
 
+PARTS_MAX = 100
+"""Listeners, directories and features of one broker: all of them are kept, by every node, for ever."""
+CHARACTERS_MAX = 255
+
 
 def handle(node: Node, call: Call, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse | None:
     if request.cluster_id != node.cluster_id:
         return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
-    if request.broker_id < 0 or not request.listeners:
+    if request.broker_id < 0 or not _is_plausible(request):
         return BrokerRegistrationResponse(error_code=ErrorCode.INVALID_REQUEST)
 
     def answer(reply: BrokerRegistered | ProtocolError) -> None:
@@ -45,3 +49,14 @@ def handle(node: Node, call: Call, request: BrokerRegistrationRequest) -> Broker
         answer,
     )
     return None
+
+
+def _is_plausible(request: BrokerRegistrationRequest) -> bool:
+    listeners, features = request.listeners, request.features
+    names = [request.rack or "", *(point.name for point in listeners), *(feature.name for feature in features)]
+    return (
+        0 < len(listeners) <= PARTS_MAX
+        and max(len(request.log_dirs), len(features)) <= PARTS_MAX
+        and all(0 < len(point.host) <= CHARACTERS_MAX for point in listeners)
+        and all(len(name) <= CHARACTERS_MAX for name in names)
+    )
