@@ -48,7 +48,7 @@ demo: bytecode
 
 ## chaos        the long crash tests: power losses, kill -9 for minutes, clusters of 3 and 5 nodes, Spark (needs 3 GB of disk)
 chaos: $(STAMP)
-	$(BIN)/pytest -q -s -m chaos tests/crash tests/cluster tests/storm tests/unit/groups tests/unit/quorum tests/spark
+	$(BIN)/pytest -q -s -m chaos tests/crash tests/cluster tests/sim tests/storm tests/unit/groups tests/unit/quorum tests/spark
 
 clean:
 	rm -rf $(VENV) data .mypy_cache .ruff_cache .import_linter_cache .hypothesis
