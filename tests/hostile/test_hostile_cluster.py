@@ -18,11 +18,13 @@ from attack import (
     Address,
     Peer,
     answer,
+    batch_of,
     body_of,
     create_topic,
     good_client,
     message,
     part_of,
+    produce_frame,
     raw_request,
     request,
 )
@@ -240,6 +242,34 @@ def test_more_sessions_of_followers_than_there_may_be(broker: Broker) -> None:
             sessions.add(reply.session_id)
         assert 0 in sessions
         assert len(sessions - {0}) <= LIMITS["fetch_sessions_max"]
+
+
+def test_a_broker_nobody_knows_that_follows_a_thousand_times(broker: Broker) -> None:
+    """It is registered and given a replica, as any that asks. Of all its fetches that wait the last one counts, and
+    when its connections are gone so are they."""
+    create_topic(broker, "followed", flush="os")
+    followed = topic_id(broker, "followed")
+    topic, partition = part_of(REASSIGN, "ReassignableTopic"), part_of(REASSIGN, "ReassignablePartition")
+    with good_client(broker, "a false follower", RESIDENT_MIB_MAX), Peer(broker) as peer:
+        epoch = peer.call(REGISTRATION, 4, **registration(broker, STRANGER)).broker_epoch
+        beat = {"broker_id": STRANGER, "broker_epoch": epoch, "current_metadata_offset": INT64_MAX}
+        assert not peer.call(HEARTBEAT, 2, **beat).is_fenced
+        reply = peer.call(REASSIGN, 1, topics=[topic("followed", [partition(0, [ME, STRANGER])])])
+        assert reply.responses[0].partitions[0].error_code == ErrorCode.NONE
+        peers = [Peer(broker) for _ in range(20)]
+        for number, follower in enumerate(peers):
+            for each in range(50):
+                session = 0 if (number + each) % 2 else -1
+                asked = replica_fetch(
+                    followed, [0], STRANGER, epoch=epoch, max_wait_ms=INT32_MAX, session_epoch=session
+                )
+                follower.send(request(FETCH, NEWEST_FETCH, each, **{**asked, "min_bytes": INT32_MAX}))
+        create_topic(broker, "while-it-follows")
+        for follower in peers:
+            follower.reset()
+        assert peer.call(UNREGISTER, 0, broker_id=STRANGER).error_code == ErrorCode.NONE
+        produced = peer.ask(PRODUCE, 8, produce_frame("followed", batch_of(b"mine"), acks=-1))
+        assert produced.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
 
 def test_envelopes_with_something_else_in_them(broker: Broker) -> None:

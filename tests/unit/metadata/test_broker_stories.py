@@ -10,6 +10,7 @@ from skidway.errors import (
     StaleBrokerEpoch,
 )
 from skidway.limits import INT64_MAX
+from skidway.metadata import brokers
 from skidway.metadata.cluster_view import ClusterView
 from skidway.metadata.image import Partition, Topic
 from skidway.metadata.operations import (
@@ -77,6 +78,17 @@ def test_two_brokers_with_one_directory_are_one_too_many(cluster: Cluster) -> No
     for log_dirs in (directory, [bytes(16)], [b"d" * 16, b"d" * 16]):
         with pytest.raises(InvalidRegistration):
             cluster.decide(RegisterBroker(4, b"4" * 16, [], log_dirs=log_dirs, fenced=True))
+
+
+def test_there_are_only_so_many_brokers(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are known come and go as they like; when one is forgotten there is room for another."""
+    monkeypatch.setattr(brokers, "BROKERS_MAX", 3)
+    with pytest.raises(InvalidRegistration, match="3 brokers already"):
+        cluster.register(4)
+    cluster.now_ms += 1_000
+    cluster.register(3)
+    cluster.decide(UnregisterBroker(3))
+    cluster.register(4)
 
 
 def test_a_silent_broker_is_fenced_when_its_session_ends_not_before(cluster: Cluster) -> None:

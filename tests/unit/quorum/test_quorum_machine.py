@@ -7,6 +7,7 @@ from metadata_logs import member, voter_set
 from quorum_disks import Disk, DiskMemory, MemoryLog
 
 from skidway.errors import ErrorCode, StorageError
+from skidway.limits import INT32_MAX
 from skidway.quorum.followers import REPLICAS_MAX
 from skidway.quorum.machine import Quorum, Role
 from skidway.quorum.messages import (
@@ -211,3 +212,18 @@ def test_an_epoch_in_the_log_is_never_led_again() -> None:
     assert (quorum.epoch, notes.load().epoch) == (7, 7)
     elect(quorum)
     assert quorum.epoch == 8
+
+
+def test_after_the_last_epoch_there_is_none() -> None:
+    """An epoch has 31 bits. One more could be neither written nor sent, so nobody stands any more."""
+    disk = Disk()
+    DiskMemory(disk).save(Remembered(INT32_MAX))
+    quorum, _, notes = build(disk=disk)
+    quorum.on_time(10_000)
+    while quorum.role is Role.PROSPECTIVE:
+        ask = next(ask for ask in quorum.outbox if isinstance(ask.request, Vote))
+        quorum.outbox.clear()
+        quorum.on_answer(ask.to, ask.request, VoteAnswer(quorum.epoch, -1, granted=True), 10_000)
+    assert (quorum.role, quorum.epoch) == (Role.UNATTACHED, INT32_MAX)
+    assert "used up" in str(quorum.trouble)
+    assert notes.saves == 0

@@ -222,13 +222,17 @@ def test_nobody_listens(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     run(story())
 
 
-def test_a_name_that_nobody_has(run: Run) -> None:
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "\0", "a..b", "x" * 255, "\N{SNOWMAN}" * 80])
+def test_a_name_that_nobody_has(run: Run, host: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Also one that nobody could have: whoever registers a broker says what it likes."""
+
     async def story() -> None:
         async with asking() as (node, _):
-            node.peers.locate(2, "no-such-host.invalid", 9092)
+            node.peers.locate(2, host, 9092)
             assert await node.heartbeat() is None
 
     run(story())
+    assert "a bug" not in caplog.text
 
 
 def test_a_host_that_says_nothing(run: Run) -> None:
