@@ -37,7 +37,7 @@ check: $(STAMP)
 
 ## test         all tests that need nothing but Python
 test: bytecode
-	$(BIN)/pytest -q -n 3 --dist loadgroup -m 'not chaos and not spark' tests
+	$(BIN)/pytest -q -n 2 --dist loadgroup -m 'not chaos and not spark' tests
 	$(BIN)/pytest -q -m 'spark and not chaos' tests/spark
 
 ## demo         a broker, a shop's events and four pipelines on Spark for about a minute (ARGS="--seconds 20")
