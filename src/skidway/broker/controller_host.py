@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from skidway.broker.quorum_host import STALL_MS
 from skidway.errors import NotController, ProtocolError, StorageError
 from skidway.metadata.controller import Controller, ControllerSettings
 from skidway.metadata.operations import Bootstrap, ControllerStarted
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from skidway.broker.quorum_host import QuorumHost
 
 Reply = TypeVar("Reply")
-STALL_MS = 100
-"""A tick that comes later than this says that this node was busy or stopped, not that the others were silent."""
 
 
 class ControllerHost:

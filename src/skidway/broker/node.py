@@ -53,6 +53,7 @@ from skidway.quorum.log import MetadataLog, load_voter_history
 from skidway.quorum.snapshots import SnapshotTicket
 from skidway.quorum.state_file import StateFile
 from skidway.quorum.voters import Member, Voter, Voters
+from skidway.quorum.wire import METADATA_TOPIC_ID
 from skidway.runtime.parking import BytesParking, OffsetParking
 from skidway.runtime.replicated import Operation
 from skidway.runtime.timers import Timers
@@ -71,7 +72,6 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 ROOM_BYTES_MIN = 1 << 20
 ROOM_SHARE_MIN = 50
 """A full disk counts as full until so many bytes, and this fraction of it, are free again."""
-METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_CONFIG = {"flush": "sync", "retention.ms": "-1", "segment.ms": str(2**62)}
 
 
@@ -121,7 +121,6 @@ class Node:
         self.waiting_bytes = 0
         """Replies of all connections that an older request of theirs holds back."""
         self._full = False
-        self.stopping = False
         self.failure: str | None = None
         """Why nothing is written any more: a sync of the data directory failed."""
 
@@ -208,7 +207,6 @@ class Node:
 
     def begin_stop(self, now_ms: int) -> None:
         """Nobody waits any longer for what may come: long polls are answered with what there is."""
-        self.stopping = True
         self.quorum.resign(now_ms)
         self.compactions.stop()
         self.followers.stop()
