@@ -95,10 +95,6 @@ class Segment:
             assert self._times is not None
         return self._times
 
-    @property
-    def is_loaded(self) -> bool:
-        return self._index is not None or self._file is not None
-
     def create_file(self, interval: int) -> None:
         self._file = self.disk.open(self.path(".log"), create=True)
         self.begin_indexes(interval)

@@ -36,7 +36,6 @@ from skidway.wire.schema.list_offsets import (
 )
 
 EARLIEST = -2
-NO_OFFSET = -1
 Key = tuple[bytes, int]
 """A partition: the id of its topic, and its index."""
 
