@@ -3,13 +3,17 @@
 import shutil
 from pathlib import Path
 
-from cluster_calls import ANY_TIME, SMALL, await_leader, described, elect_preferred_leaders
+from cluster_calls import ANY_TIME, SMALL, await_leader, create_topic, described, elect_preferred_leaders
 from cluster_history import History, Writer
 from loaded import loaded
 from replica_files import assert_replicas_equal, await_in_sync
 
+from skidway.broker.coordinators import OFFSETS_TOPIC
 from skidway.client.admin import Admin
 from skidway.client.cluster import Cluster as Client
+from skidway.client.errors import ClientError
+from skidway.client.groups import Groups
+from skidway.groups.partition import partition_of
 from skidway.records.batch import HEADER_BYTES, iter_headers
 from skidway.testing import Cluster
 from waiting import eventually
@@ -72,3 +76,35 @@ def test_one_that_is_elected_with_a_damaged_copy_leaves_the_lead_to_the_other(cl
     assert eventually(lambda: described(cluster, topic, 0).leader == damaged), "it is as good as any by now"
     assert history.check(cluster.bootstrap) == writer.sent
     assert assert_replicas_equal(cluster, [(topic, 0)]) > 0
+
+
+def test_groups_whose_offsets_are_damaged_on_one_node_are_coordinated_by_another(cluster: Cluster, topic: str) -> None:
+    place = (topic, 0)
+    create_topic(cluster, topic, partitions=1)
+    with Client(cluster.bootstrap) as client:
+        for offset in range(5):
+            Groups(client).commit(topic, {place: offset})
+        of_offsets = client.look_up(OFFSETS_TOPIC)
+        number = partition_of(topic, len(of_offsets.partitions))
+        preferred = of_offsets.partitions[number].replicas[0]
+    await_in_sync(cluster, [(OFFSETS_TOPIC, number)])
+    cluster.stop(preferred)
+    flip_a_byte(sorted((cluster[preferred].data_dir / f"{OFFSETS_TOPIC}-{number}").glob("*.log"))[0])
+    cluster.start(preferred)
+    await_in_sync(cluster, [(OFFSETS_TOPIC, number)])
+    elect_preferred_leaders(cluster)
+    assert eventually(lambda: "groups cannot be loaded" in cluster[preferred].output)
+    await_leader(cluster, OFFSETS_TOPIC, number, other_than=preferred)
+
+    def is_known() -> bool:
+        try:
+            with Client(cluster.bootstrap) as client:
+                return Groups(client).committed(topic)[place].offset == 4
+        except ClientError:
+            return False
+
+    assert eventually(is_known, 60)
+    assert assert_replicas_equal(cluster, [(OFFSETS_TOPIC, number)]) > 0
+    elect_preferred_leaders(cluster)
+    assert eventually(lambda: described(cluster, OFFSETS_TOPIC, number).leader == preferred)
+    assert eventually(is_known, 60), "it is as good as any by now"
