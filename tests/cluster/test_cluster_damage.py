@@ -50,7 +50,7 @@ def test_a_leader_with_a_flipped_byte_hands_over_when_a_follower_comes_upon_it(c
         cluster.start(empty)
         assert await_leader(cluster, topic, 0, other_than=preferred) == others[1], "the one that has everything"
         await_in_sync(cluster, load.places)
-        assert f"{topic}-0: damaged, another replica shall lead" in cluster[preferred].output
+        assert f"{topic}-0: damaged, to be fetched anew" in cluster[preferred].output
     # All that was acknowledged was read again, and the copies are equal, the one that was damaged too.
 
 

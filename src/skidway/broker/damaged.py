@@ -7,9 +7,8 @@ everything: the partition is unavailable then, and this node asks again now and 
 otherwise.
 
 A copy found damaged later (`found`: a follower, a compaction or a coordinator came upon it) is served on until another
-replica can lead, and quarantined when one does. That begins a leader epoch in which this node has not said anything
-yet, so nothing it fetched before can bring it back into the in-sync set. A follower that finds damage only remembers
-it, for the day it is elected.
+replica leads. Then, and in a new leader epoch, it is quarantined: nothing this node fetched before can bring it back
+into the in-sync set.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class DamagedCopies:
         if partition.alone or partition.removed or partition.log.failure is not None or partition in self._found:
             return
         self._found[partition] = damage, partition.role.leader_epoch
-        self.node.on_trouble(f"{partition}: damaged, another replica shall lead and this one be fetched anew: {damage}")
+        self.node.on_trouble(f"{partition}: damaged, to be fetched anew where another replica leads: {damage}")
         self.on_role_changed(partition)
 
     def on_role_changed(self, partition: Partition) -> None:
@@ -71,8 +70,8 @@ class DamagedCopies:
             damage, _ = self._found.pop(partition)
             self.node.compactions.on_removed(partition)
             partition.quarantine(damage)
-        wanted = partition.log.quarantined or (partition in self._found and partition.leads)
-        if wanted and partition.counted_on and not partition.alone:
+        is_in_the_way = partition.log.quarantined and partition.counted_on and not partition.alone
+        if is_in_the_way or partition in self._found:
             self._due[partition] = self.node.clock.monotonic_ms()
             self._arm()
         else:

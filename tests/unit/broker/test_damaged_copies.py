@@ -3,6 +3,7 @@ nobody else has everything, the partition waits for an operator."""
 
 from typing import Any
 
+import pytest
 from broker_world import batch, code, part
 from nodes_together import Cluster, create, made, produce, read
 
@@ -164,7 +165,7 @@ def lose(cluster: Cluster, number: int) -> None:
 
 
 def told_of_damage(cluster: Cluster) -> list[int]:
-    return [number for number, lines in cluster.told.items() for line in lines if "shall lead" in line]
+    return [number for number, lines in cluster.told.items() for line in lines if "to be fetched anew" in line]
 
 
 def test_a_leader_that_sent_a_damaged_batch_hands_over_and_begins_anew() -> None:
@@ -203,22 +204,31 @@ def test_where_nobody_can_take_over_a_leader_serves_on_what_it_has() -> None:
     assert cluster.copy(second, "t").log.end_offset == 0, "what is damaged is not copied"
 
 
-def test_damage_that_a_compaction_finds_makes_another_lead() -> None:
+@pytest.mark.parametrize("leads", [True, False])
+def test_what_a_compaction_finds_damaged_is_fetched_anew(leads: bool) -> None:
     cluster = made(compaction_check_ms=1000, checkpoint_ms=1000)
     configs = {"cleanup_policy": "compact", "segment_ms": "1000", "min_cleanable_dirty_ratio": "0"}
     first = create(cluster, "t", flush="sync", **configs)
     for value in VALUES:
-        client = cluster.client(first)
-        client.produce("t", bytes(build_batch([Record(0, cluster.clock.wall_ms(), b"key", value)])))
-        ((_, reply),) = cluster.until(client.replies)
-        assert code(reply) == 0
+        assert produce_keyed(cluster, value) == 0
         cluster.pass_time(2000)
-    rot(cluster, first, 0)
-    cluster.until(lambda: maintained(cluster, first) and cluster.leader("t") not in (None, first))
-    cluster.until(lambda: cluster.agree("t"))
-    assert told_of_damage(cluster) == [first]
+    damaged = first if leads else next(number for number in (1, 2, 3) if number != first)
+    epoch = cluster.copy(first, "t").role.leader_epoch
+    rot(cluster, damaged, 0)
+    cluster.until(lambda: maintained(cluster, damaged) and cluster.copy(first, "t").role.leader_epoch > epoch)
+    cluster.until(lambda: cluster.agree("t") and sorted(cluster.copy(first, "t").role.in_sync) == [1, 2, 3])
+    assert told_of_damage(cluster) == [damaged]
+    assert (cluster.leader("t") == first) is not leads
+    assert produce_keyed(cluster, b"d") == 0
 
 
 def maintained(cluster: Cluster, number: int) -> bool:
     cluster.nodes[number].maintain(cluster.clock.now_ms, cluster.clock.wall_ms())
     return True
+
+
+def produce_keyed(cluster: Cluster, value: bytes) -> int:
+    client = cluster.client(cluster.until(lambda: cluster.leader("t")))
+    client.produce("t", bytes(build_batch([Record(0, cluster.clock.wall_ms(), b"key", value)])))
+    ((_, reply),) = cluster.until(client.replies)
+    return code(reply)
