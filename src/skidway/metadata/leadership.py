@@ -2,6 +2,11 @@
 
 Every order of a leader carries its broker, leader and partition epochs; one that is stale is refused, so that a leader
 that was replaced changes nothing.
+
+An in-sync set that lacks whoever asks for it gives up a damaged copy: its broker is then neither in sync nor eligible
+and does not lead, until it has fetched everything anew. That begins a leader epoch, so that nothing the broker said of
+its copy before brings it back. Kafka's controller refuses such a set, and so does this one where nobody else is known
+to have all that was acknowledged.
 """
 
 from collections.abc import Sequence
@@ -63,7 +68,7 @@ def decide_alter(
                 if (topic_id, alteration.index) in changed:
                     raise InvalidUpdateVersion("The partition was changed by this request already.")
                 record = _alter(view, operation.broker_id, topic, alteration)
-                altered.append(_altered(topic.partitions[alteration.index], record, operation.broker_id))
+                altered.append(_altered(topic.partitions[alteration.index], record))
             except ProtocolError as refusal:
                 altered.append(PartitionAltered(alteration.index, refusal.code))
                 if isinstance(refusal, IneligibleReplica):
@@ -80,7 +85,10 @@ def _alter(
     view: ClusterView, broker_id: int, topic: Topic, alteration: PartitionAlteration
 ) -> PartitionChangeRecord | None:
     _, partition = view.find_named(topic.name, alteration.index)
-    _refuse_stale(partition, broker_id, alteration)
+    gives_up = broker_id in partition.replicas and broker_id not in [member for member, _ in alteration.new_isr]
+    _refuse_stale(partition, partition.leader if gives_up else broker_id, alteration)
+    if gives_up:
+        return _give_up(view, broker_id, topic, partition, alteration)
     _refuse_odd(partition, alteration)
     _refuse_ineligible(view, alteration)
     change = view.change(topic, partition)
@@ -90,6 +98,30 @@ def _alter(
     change.isr = partition.isr if wanted == set(partition.isr) else change.isr
     change.recovery_state = alteration.recovery_state
     return change.record()
+
+
+def _give_up(
+    view: ClusterView, broker_id: int, topic: Topic, partition: Partition, alteration: PartitionAlteration
+) -> PartitionChangeRecord | None:
+    """A broker's copy is damaged. Who shall lead instead is decided here, so it says nothing about the others."""
+    others = [member for member in partition.isr if member != broker_id]
+    members = [member for member, _ in alteration.new_isr]
+    if sorted(members) != sorted(others):
+        raise InvalidRequest(f"Whoever gives up its copy leaves {others} in sync, not {members}.")
+    eligible = [member for member in partition.eligible_leader_replicas if member != broker_id]
+    change = view.change(topic, partition)
+    change.isr = others if broker_id in partition.isr else partition.isr
+    change.unclean = (broker_id,)
+    record = change.record()
+    is_replaced = change.isr and change.election is Election.UNCLEAN
+    if record is not None and not (others or eligible or is_replaced):
+        raise EligibleLeadersNotAvailable(f"No other replica is known to have everything that broker {broker_id} had.")
+    if partition.leader in (NO_LEADER, broker_id):
+        return record
+    # The leader stays. It may have asked to take in the copy that is given up, or be about to: not in this epoch.
+    record = record or PartitionChangeRecord(partition_id=partition.index, topic_id=topic.id)
+    record.leader = partition.leader
+    return record
 
 
 def _refuse_stale(partition: Partition, broker_id: int, alteration: PartitionAlteration) -> None:
@@ -130,14 +162,14 @@ def _refuse_ineligible(view: ClusterView, alteration: PartitionAlteration) -> No
             raise IneligibleReplica(f"Broker {member} has the epoch {broker.epoch}, not {epoch}.")
 
 
-def _altered(before: Partition, record: PartitionChangeRecord | None, broker_id: int) -> PartitionAltered:
+def _altered(before: Partition, record: PartitionChangeRecord | None) -> PartitionAltered:
     """As the partition will be. Where the change ends a reassignment that takes the leader away as well, it is told
     so by an error, although the change is made."""
     if record is None:
         changed, record = 0, PartitionChangeRecord()
     else:
         changed = 1
-    if record.leader not in (NO_CHANGE, broker_id):
+    if record.leader not in (NO_CHANGE, before.leader):
         return PartitionAltered(before.index, ErrorCode.NEW_LEADER_ELECTED)
     return PartitionAltered(
         before.index,
