@@ -3,10 +3,10 @@
 A producer snapshot of this code is written last in a checkpoint, so the highest one is the proof that everything below
 its offset was synced, indexes included. Only what lies behind it is read again: checked batch by batch after a crash,
 by headers after a clean stop. A bad batch behind the proven part is a torn write and is cut; inside it the log is
-quarantined: never served and never cut.
+quarantined: never served and never cut. What is not proven may be in memory only: `Loaded.unsynced` has to be synced.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from skidway.errors import StorageError
 from skidway.limits import INT64_MAX
@@ -51,6 +51,8 @@ class Loaded:
     recovery_point: int
     scanned_bytes: int
     truncated: Truncated
+    unsynced: list[Segment] = field(default_factory=list)
+    """Segments that may be in memory only: nothing of the log may be served before they are synced."""
     epochs_saved: bool = False
     """Whether the file says the same."""
     quarantine: str | None = None
@@ -145,9 +147,19 @@ class Loader:
             end_offset = start
         epochs.forget_before(start)
         recovery_point = min(self.vouched, end_offset)
+        unsynced = [segment for segment in segments if segment.synced_size < segment.size]
         epochs_saved = epochs.entries() == self.saved_epochs
         return Loaded(
-            segments, self.producers, epochs, start, end_offset, recovery_point, scanned, self.truncated, epochs_saved
+            segments,
+            self.producers,
+            epochs,
+            start,
+            end_offset,
+            recovery_point,
+            scanned,
+            self.truncated,
+            unsynced,
+            epochs_saved,
         )
 
     def _read_truncated(self) -> bool:
@@ -289,7 +301,7 @@ class Loader:
         if replay.next_offset < self.proven:
             raise Unproven(f"it ends at {replay.next_offset}")
         if not self.clean and replay.next_offset > self.proven:
-            self._sync(segments[first:])
+            self._distrust_memory(segments[first:])
         active = segments[-1]
         if active.size:
             active.first_timestamp = next(active.batches(0, active.size))[4]
@@ -325,8 +337,7 @@ class Loader:
             segment.size = segment.synced_size = size
             segment.file.sync()
 
-    def _sync(self, segments: list[Segment]) -> None:
+    def _distrust_memory(self, segments: list[Segment]) -> None:
         # After a crash of the process alone the bytes may still be in memory only; what is served must be durable.
         for segment in segments:
-            segment.file.sync()
-        self.disk.sync_directory(self.directory)
+            segment.synced_size = 0

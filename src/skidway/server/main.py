@@ -113,7 +113,7 @@ class Broker:
         if (peers := getattr(node, "peers", None)) is not None:
             peers.dial = dialer.dial
         try:
-            node.open(clock.monotonic_ms(), clock.wall_ms())
+            node.open(clock.monotonic_ms(), clock.wall_ms(), _side_by_side)
         except (OSError, ProtocolError, WrongDataDirectory) as error:
             bound.close()
             raise StartError(f"the data in {self._disk.root} cannot be served: {error}") from error

@@ -73,7 +73,9 @@ class Host:
             pass
 
     def start(self) -> "Host":
-        self.hosting.start(WALL_MS)
+        self.hosting.start()
+        while self.hosting.open_some():
+            pass
         return self
 
     def again(self) -> "Host":
