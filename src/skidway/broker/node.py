@@ -278,6 +278,11 @@ class Node:
         return self._full
 
     @property
+    def opening(self) -> bool:
+        """Whether partitions are being opened."""
+        return self.hosting.begun and not self.hosting.started
+
+    @property
     def serving(self) -> bool:
         """Whether clients may come: metadata is known and partitions are open."""
         return self.hosting.started or not self.settings.is_broker

@@ -104,11 +104,13 @@ class Loader:
             return self._quarantined([], start_offset or 0, str(error))
 
     def _load(self, recovery_point: int, start_offset: int | None) -> Loaded:
-        if self._read_truncated():
+        names = self.disk.list(self.directory)
+        if TRUNCATED in names:
+            names = self._read_truncated(names)
             recovery_point = min(recovery_point, self.truncated.offset)
             start_offset = max(min(start_offset or 0, self.truncated.offset), self.truncated.start_offset)
         try:
-            names = finish_swaps(self.disk, self.directory, self.disk.list(self.directory), self.now_ms)
+            names = finish_swaps(self.disk, self.directory, names, self.now_ms)
         except StorageError as error:
             self.names = self.disk.list(self.directory)
             return self._quarantined(self._find_segments(), start_offset or 0, str(error))
@@ -162,14 +164,13 @@ class Loader:
             epochs_saved,
         )
 
-    def _read_truncated(self) -> bool:
-        try:
-            self.truncated = read_truncated(self.disk.read(f"{self.directory}/{TRUNCATED}"))
-        except FileNotFoundError:
-            return False
-        if self.truncated.restart_at >= 0:
-            self.truncated = begin_anew(self.disk, self.directory, self.truncated)
-        return True
+    def _read_truncated(self, names: list[str]) -> list[str]:
+        """Complete what a crash interrupted; returns the names in the directory."""
+        self.truncated = read_truncated(self.disk.read(f"{self.directory}/{TRUNCATED}"))
+        if self.truncated.restart_at < 0:
+            return names
+        self.truncated = begin_anew(self.disk, self.directory, self.truncated)
+        return self.disk.list(self.directory)
 
     def _quarantined(self, segments: list[Segment], start_offset: int, reason: str) -> Loaded:
         base = segments[0].base_offset if segments else 0
@@ -261,9 +262,11 @@ class Loader:
                 self.disk.remove(path)
 
     def _read_epochs(self, snapshot: int) -> LeaderEpochs:
+        if LEADER_EPOCHS not in self.names:
+            return LeaderEpochs()
         try:
             self.saved_epochs = read_epochs(self.disk.read(f"{self.directory}/{LEADER_EPOCHS}"))
-        except (FileNotFoundError, CorruptCheckpoint):
+        except CorruptCheckpoint:
             return LeaderEpochs()
         epochs = LeaderEpochs(self.saved_epochs)
         # What the replay will see, it sees from the batches.
@@ -312,7 +315,8 @@ class Loader:
     def _open_indexes(self, segment: Segment, upto: int) -> int:
         """Keep what the index files say below offset `upto`; returns the position to go on from."""
         interval = self.settings.index_interval_bytes
-        if upto <= segment.base_offset or not segment.read_index_files():
+        # A segment so short has no entries.
+        if upto <= segment.base_offset or segment.size <= interval or not segment.read_index_files():
             segment.begin_indexes(interval)
             return 0
         segment.index.cut(segment.index.entries_below(upto - segment.base_offset))
