@@ -414,11 +414,10 @@ class Log:
         self._extra_files.append(file)
         self._names += 1
 
-    def sync_names(self) -> None:
-        """On the owner's thread: the log can be found after a crash."""
+    def sync_beside(self) -> None:
+        """On the owner's thread: the log can be found after a crash, as the names in its directory are durable."""
         for file in self._extra_files:
             file.sync()
-        self.disk.sync_directory(self.directory)
         if not self._parent_synced:
             self.disk.sync_directory(self.directory.rpartition("/")[0])
         self._names_synced, self._parent_synced, self._extra_files = self._names, True, []
