@@ -422,7 +422,7 @@ class Hosting:
         partition = self.partitions.get(topic.id, index)
         here = self._node_id in topic.partitions[index].replicas
         if partition is None:
-            if here and (topic.id, index) not in self._opening and not self._is_settling(topic, index):
+            if here and (topic.id, index) not in self._opening:
                 self._open_later(topic.id, index, wall_ms)
         elif here:
             self._take_role(partition, self.role_of(topic, index, unclean))

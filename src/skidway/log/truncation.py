@@ -5,8 +5,8 @@ the data directory. So the first durable step is always the file `truncated` in 
 what of all that is void (see `checkpoints.Truncated`). Then go the snapshots that vouch for the tail, later segments
 and the indexes of the cut one, in whatever order they reach the disk: none of them is believed any more. They are gone
 before the tail itself goes, because what is appended in its place might join one of them. Wherever power is lost, what
-is left is the old log or a shorter part of its beginning. A log that begins anew is decided by that first step alone: `begin_anew` is done again by
-the next start until it comes to its end.
+is left is the old log or a shorter part of its beginning. A log that begins anew is decided by that first step alone:
+`begin_anew` is done again by the next start until it comes to its end.
 """
 
 from __future__ import annotations
