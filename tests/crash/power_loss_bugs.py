@@ -85,7 +85,7 @@ def believe_every_checksum_in_recovery(patch: pytest.MonkeyPatch) -> None:
 
 
 def serve_what_was_recovered_without_syncing_it(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Loader, "_sync", lambda self, segments: None)
+    patch.setattr(Loader, "_distrust_memory", lambda self, segments: None)
 
 
 def remember_one_batch_of_each_producer(patch: pytest.MonkeyPatch) -> None:

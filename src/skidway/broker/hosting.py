@@ -6,7 +6,9 @@ its files are removed. `on_role_changed` is told of every new leader or leader e
 is set aside, never deleted: metadata that was lost must not take the data with it.
 
 Making and removing files takes about a millisecond for each partition, and a topic may have thousands. So that is
-queued, done a little in every turn, and whoever asked for it is answered when it is done.
+queued, done a little in every turn, and whoever asked for it is answered when it is done. So is opening what is here at
+the start (`broker.opening`); metadata is followed meanwhile. A log that a crash left in memory only is synced by a
+worker before it has any part in anything.
 """
 
 from __future__ import annotations
@@ -15,15 +17,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from skidway.broker.opening import Opening
 from skidway.broker.partition import Partition, log_settings
 from skidway.broker.partitions import Partitions
 from skidway.broker.settings import NodeSettings
 from skidway.broker.turn import Turn
 from skidway.errors import NotLeaderOrFollower, ProtocolError, StorageError, UnknownTopicOrPartition
 from skidway.limits import Limits
+from skidway.log import settling
 from skidway.log.log import Log
 from skidway.log.logs import Logs
 from skidway.log.settings import LogSettings
+from skidway.log.sync import SyncTicket
 from skidway.metadata import image as metadata
 from skidway.metadata.broker_configs import rate
 from skidway.metadata.config_keys import Defaults, ResourceType
@@ -100,13 +105,30 @@ class Hosting:
         """Partitions deleted or given up whose directories still have their names."""
         self._configs: dict[str, TopicConfig] = {}
         """Resolved once for all partitions of a topic; forgotten when a setting changes."""
-        self.started = False
+        self.opening: Opening | None = None
+        """Since `start`."""
+        self.on_started: Callable[[], None] = lambda: None
+        self.failure: str | None = None
+        """Why nothing is written any more."""
         self._queue: deque[Callable[[], None]] = deque()
         self._opening: dict[Key, None] = {}
+        """Partitions that are going to be opened."""
+        self._settling: dict[tuple[str, int], tuple[Partition, TopicConfig]] = {}
+        """Those whose logs are being synced after a crash, with the settings they were opened with."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether partitions are opened; metadata is followed by them."""
+        return self.opening is not None
+
+    @property
+    def started(self) -> bool:
+        """Whether everything that was here at the start is open."""
+        return self.opening is not None and self.opening.done
 
     def publish(self, records: Sequence[Message], wall_ms: int) -> None:
         """Follow records that are committed. Before `start` only what is known does."""
-        if not self.started:
+        if not self.begun:
             for record in records:
                 self.image.apply(record)
             if any(isinstance(record, ABOUT_BROKERS) for record in records):
@@ -140,7 +162,7 @@ class Hosting:
         """A snapshot says what is committed by now; what happened on the way there is not told."""
         deleted = [topic for topic in self.image.topics_by_id.values() if topic.id not in image.topics_by_id]
         self.image.become(image)
-        if not self.started:
+        if not self.begun:
             return
         self._configs.clear()
         self._follow_rates()
@@ -183,27 +205,40 @@ class Hosting:
                 break
         return bool(queue)
 
-    def start(self, wall_ms: int) -> None:
-        """Open everything the image says is here; set aside what it does not know."""
-        self.started = True
+    def start(self) -> None:
+        """Begin to open everything the image says is here; `open_some` goes on with it until `started`."""
         self._follow_rates()
-        for (name, index), topic_id in list(self.logs.found.items()):
-            topic = self.image.topics.get(name)
-            unborn = self.logs.is_unborn(name, index)
-            if unborn and self.logs.is_empty(name, index):
-                self.logs.discard(name, index, wall_ms)
-            elif unborn or topic is None or index >= len(topic.partitions) or topic_id not in (None, topic.id):
-                kept = self.logs.set_aside(name, index)
-                self.on_trouble(f"{name}-{index}: no topic knows this log; kept as {kept}, not deleted")
-            elif self._node_id not in topic.partitions[index].replicas:
-                self.logs.discard(name, index, wall_ms)
-        for topic in self.image.topics.values():
-            for partition in topic.partitions:
-                if self._node_id not in partition.replicas:
-                    continue
-                if (topic.name, partition.index) not in self.logs.found and self._node_id in partition.isr:
-                    self.on_trouble(f"{topic.name}-{partition.index}: its directory is missing; it begins empty")
-                self._open(topic, partition.index, wall_ms)
+        self._opening = dict.fromkeys(
+            (topic.id, partition.index)
+            for topic in self.image.topics.values()
+            for partition in topic.partitions
+            if self._node_id in partition.replicas
+        )
+        self.opening = Opening(self, list(self._opening))
+
+    def open_some(self) -> bool:
+        """Open partitions for a while; true if there are more that wait for nothing but a turn."""
+        return self.opening is not None and self.opening.go_on()
+
+    def stop(self) -> None:
+        """Open nothing more."""
+        if self.opening is not None:
+            self.opening.stopped = True
+
+    @property
+    def settling_count(self) -> int:
+        return len(self._settling)
+
+    def is_replica(self, topic: metadata.Topic, index: int) -> bool:
+        return self._node_id in topic.partitions[index].replicas
+
+    def fail(self, reason: str) -> None:
+        """The data directory takes no more writes: what is not synced yet never will be."""
+        self.failure = reason
+        for partition in self.partitions:
+            partition.fail(reason)
+        for partition, _ in list(self._settling.values()):
+            self._settled(partition, reason)
 
     def retry(self, wall_ms: int) -> None:
         """Try again what the disk refused."""
@@ -273,25 +308,26 @@ class Hosting:
         return config
 
     def _open_later(self, topic_id: bytes, index: int, wall_ms: int) -> None:
-        def open_now() -> None:
-            self._opening.pop((topic_id, index), None)
-            topic = self.image.topics_by_id.get(topic_id)
-            if topic is None:
-                self.missing.pop((topic_id, index), None)
-            elif (topic_id, index) not in self.partitions:
-                self._open(topic, index, wall_ms)
-
         self._opening[topic_id, index] = None
-        self.later(open_now)
+        self.later(lambda: self.open_now(topic_id, index, wall_ms))
 
-    def _open(self, topic: metadata.Topic, index: int, wall_ms: int) -> None:
+    def open_now(self, topic_id: bytes, index: int, wall_ms: int, *, expected: bool = False) -> None:
+        """If it still should be. `expected`: it was here before."""
+        self._opening.pop((topic_id, index), None)
+        topic = self.image.topics_by_id.get(topic_id)
+        if topic is None:
+            self.missing.pop((topic_id, index), None)
+        elif (topic_id, index) not in self.partitions and not self._is_settling(topic, index):
+            self._open(topic, index, wall_ms, expected=expected)
+
+    def _open(self, topic: metadata.Topic, index: int, wall_ms: int, *, expected: bool = False) -> None:
         described = topic.partitions[index]
         if self._node_id not in described.replicas:
             self.missing.pop((topic.id, index), None)
             return
         config = self.config_of(topic.name)
         try:
-            log = self._open_log(topic, index, log_settings(config), wall_ms)
+            log = self._open_log(topic, index, log_settings(config), wall_ms, expected=expected)
         except (StorageError, OSError) as error:
             if (topic.id, index) not in self.missing:
                 self.on_trouble(f"{topic.name}-{index} is offline: {error}")
@@ -307,9 +343,58 @@ class Hosting:
             topic.name, topic.id, index, log, config, self.turn, self._node_id, self.settings.replica_lag_ms
         )
         partition.follower_throttle = self.follower_throttle
+        if settling.is_settled(log):
+            self._admit(partition, topic)
+            return
+        self._settling[topic.name, index] = partition, config
+        self.turn.wants_sync(partition)
+        if self.failure is not None:
+            self._settled(partition, self.failure)
+
+    def _admit(self, partition: Partition, topic: metadata.Topic) -> None:
         self.partitions.add(partition)
+        if self.failure is not None:
+            partition.fail(self.failure)
         # Nobody can say any more how its leader came to lead while it was closed.
-        self._take_role(partition, self.role_of(topic, index, unclean=True))
+        self._take_role(partition, self.role_of(topic, partition.index, unclean=True))
+
+    def _is_settling(self, topic: metadata.Topic, index: int) -> bool:
+        settled = self._settling.get((topic.name, index))
+        return settled is not None and settled[0].topic_id == topic.id
+
+    def is_settling(self, partition: Partition) -> bool:
+        """Whether a sync of it is awaited before it can have any part in anything."""
+        settled = self._settling.get((partition.topic, partition.index))
+        return settled is not None and settled[0] is partition
+
+    def on_synced(self, partition: Partition, ticket: SyncTicket, error: OSError | None) -> None:
+        """Of a partition that is settling."""
+        if error is not None:
+            partition.give_up_sync(ticket)
+            self._settled(partition, str(error))
+            return
+        partition.finish_sync(ticket)
+        if settling.is_settled(partition.log):
+            self._settled(partition)
+
+    def _settled(self, partition: Partition, failure: str | None = None) -> None:
+        """What a crash left in memory is on the disk, or never will be. The metadata may have gone on meanwhile."""
+        _, config = self._settling.pop((partition.topic, partition.index))
+        if failure is not None:
+            settling.give_up(partition.log, failure)
+            self.on_trouble(f"quarantined, neither served nor cut: {partition.log.failure}")
+        topic, index = self.image.topics_by_id.get(partition.topic_id), partition.index
+        wall_ms = self.clock.wall_ms()
+        if topic is None:
+            self._close(partition, UnknownTopicOrPartition(f"{partition} was deleted"), wall_ms)
+        elif self._node_id not in topic.partitions[index].replicas:
+            self._close(partition, NotLeaderOrFollower(f"{partition} has moved to other nodes"), wall_ms)
+        else:
+            if self.config_of(topic.name) is not config:
+                partition.configure(self.config_of(topic.name))
+            self._admit(partition, topic)
+        if self.opening is not None:
+            self.opening.check_done()
 
     def _take_role(self, partition: Partition, role: PartitionRole) -> None:
         before, now_ms = partition.role, self.clock.monotonic_ms()
@@ -322,10 +407,17 @@ class Hosting:
         elif partition.leads and role.partition_epoch != before.partition_epoch:
             self.on_replicas_changed(partition, before)
 
-    def _open_log(self, topic: metadata.Topic, index: int, settings: LogSettings, wall_ms: int) -> Log:
-        if (topic.name, index) in self.removing:
+    def _open_log(
+        self, topic: metadata.Topic, index: int, settings: LogSettings, wall_ms: int, *, expected: bool
+    ) -> Log:
+        key = (topic.name, index)
+        if key in self.removing or key in self._settling:
             raise StorageError("a deleted topic of the same name is still being removed")
-        return self.logs.load_or_create(topic.name, index, topic.id, settings, wall_ms)
+        if self.opening is not None and key in self.logs.found:
+            self.opening.sort_out(*key)
+        if expected and key not in self.logs.found and self._node_id in topic.partitions[index].isr:
+            self.on_trouble(f"{topic.name}-{index}: its directory is missing; it begins empty")
+        return self.logs.load_or_create(topic.name, index, topic.id, settings, wall_ms, sync=False)
 
     def _follow_change(self, topic: metadata.Topic, index: int, unclean: bool, wall_ms: int) -> None:
         partition = self.partitions.get(topic.id, index)
@@ -356,6 +448,8 @@ class Hosting:
 
     def _remove(self, topic_id: bytes, wall_ms: int) -> None:
         self._configs.clear()
+        if self.opening is not None:
+            self.opening.on_removed(bytes(topic_id))
         for partition in self.partitions.remove_topic(bytes(topic_id)):
             self._close(partition, UnknownTopicOrPartition(f"{partition} was deleted"), wall_ms)
 

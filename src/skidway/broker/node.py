@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from skidway.broker.compactions import Compactions
@@ -43,7 +44,7 @@ from skidway.errors import (
 )
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.cleaning import CleanTicket, Compactor, DirectCompactor, SwapTicket
-from skidway.log.logs import FilesTicket, Job, Logs
+from skidway.log.logs import FilesTicket, Job, Logs, run_all
 from skidway.log.sync import SyncTicket
 from skidway.metadata.image import Endpoint, Image
 from skidway.metadata.operations import RegisterBroker
@@ -57,13 +58,14 @@ from skidway.quorum.voters import Member, Voter, Voters
 from skidway.quorum.wire import METADATA_TOPIC_ID
 from skidway.runtime.parking import BytesParking, OffsetParking
 from skidway.runtime.replicated import Operation
-from skidway.runtime.timers import Timers
+from skidway.runtime.timers import Timer, Timers
 from skidway.wire.message import Message
 from skidway.wire.schema.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from skidway.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 Reply = TypeVar("Reply")
 Ticket = SyncTicket | FilesTicket | CleanTicket | SwapTicket | SnapshotTicket
+Run = Callable[[list[Job]], None]
 Key = Partition | QuorumHost | Upkeep | Compactions
 """Whose ticket it is."""
 REFUSALS_TOLD_EVERY_MS = 10_000
@@ -125,11 +127,12 @@ class Node:
         self._full = False
         self.failure: str | None = None
         """Why nothing is written any more: a sync of the data directory failed."""
+        self._opening_timer: Timer | None = None
 
     # --- life ---
 
-    def open(self, now_ms: int, wall_ms: int) -> None:
-        """Recover what is on the disk, take part in the cluster.
+    def open(self, now_ms: int, wall_ms: int, run: Run | None = None) -> None:
+        """Recover what is on the disk, take part in the cluster; `run` may do the jobs it gets side by side.
 
         A node that is a quorum of its own serves when this returns; any other as soon as the cluster has taken it in.
         """
@@ -152,6 +155,7 @@ class Node:
             self._on_topics_changed,
             self.on_trouble,
         )
+        self.hosting.on_started = self._on_started
         self.image: Image = self.hosting.image
         self.partitions: Partitions = self.hosting.partitions
         previous_epoch = self.logs.clean_epoch if self.logs.clean else epoch_of_last_run(self.disk)
@@ -165,6 +169,7 @@ class Node:
                 self.begin_hosting()
             elif not set(self.image.brokers) - {settings.node_id} and settings.is_broker:
                 self._register_now(identity, now_ms)
+            self._open_all_now(now_ms, run)
         self.upkeep.start(now_ms)
         self.in_sync.start(now_ms)
         if settings.is_broker:
@@ -190,9 +195,30 @@ class Node:
         self.registration.registered(registered.epoch, fenced=False)
 
     def begin_hosting(self) -> None:
-        """The metadata is known up to this broker's own registration: open what is here."""
-        self.hosting.start(self.clock.wall_ms())
+        """The metadata is known up to this broker's own registration: open what is here, turn by turn."""
+        self.hosting.start()
+        self._go_on_opening()
+
+    def _go_on_opening(self) -> None:
+        if self.hosting.open_some():
+            self._open_more_soon()
+
+    def _open_more_soon(self) -> None:
+        """In another turn: whatever else has come is looked after first."""
+        timer = self._opening_timer
+        if not self.hosting.started and (timer is None or not timer.armed):
+            self._opening_timer = self.timers.at(self.clock.monotonic_ms(), self._go_on_opening)
+
+    def _open_all_now(self, now_ms: int, run: Run | None) -> None:
+        """For a node that nobody else waits for."""
+        while self.hosting.begun and not self.hosting.started:
+            self.hosting.open_some()
+            self._settle_now(now_ms, run)
+
+    def _on_started(self) -> None:
+        """All partitions are open."""
         self.groups.start()
+        self.registration.tell()
 
     def maintain(self, now_ms: int, wall_ms: int) -> None:
         """Called now and then: compaction, retention and checkpoints, if they are due."""
@@ -210,13 +236,14 @@ class Node:
     def begin_stop(self, now_ms: int) -> None:
         """Nobody waits any longer for what may come: long polls are answered with what there is."""
         self.quorum.resign(now_ms)
+        self.hosting.stop()
         self.compactions.stop()
         self.followers.stop()
         for partition in self.partitions:
             self.polls.disturb(partition)
             self.replica_polls.disturb(partition)
 
-    def close(self, clean: bool, run: Callable[[list[Job]], None] | None = None) -> None:
+    def close(self, clean: bool, run: Run | None = None) -> None:
         """Stop for good. `clean`: with everything on the disk and the marker that says so; `run` may do the jobs it
         gets side by side."""
         # Logs that were not opened were not recovered either: after a crash nobody may believe them yet.
@@ -251,6 +278,11 @@ class Node:
             total, free = self.disk.usage()
             self._full = free < max(ROOM_BYTES_MIN, total // ROOM_SHARE_MIN)
         return self._full
+
+    @property
+    def opening(self) -> bool:
+        """Whether partitions are being opened."""
+        return self.hosting.begun and not self.hosting.started
 
     @property
     def serving(self) -> bool:
@@ -358,6 +390,11 @@ class Node:
             assert isinstance(ticket, CleanTicket | SwapTicket)
             key.on_done(ticket, error, now_ms)
             return
+        if isinstance(key, Partition) and self.hosting.is_settling(key):
+            assert isinstance(ticket, SyncTicket)
+            self.hosting.on_synced(key, ticket, error)
+            self._open_more_soon()
+            return
         if isinstance(ticket, SnapshotTicket) and (error is None or error.errno in NO_ROOM):
             self.quorum.finish_snapshot(ticket, error)
             return
@@ -414,12 +451,16 @@ class Node:
         self.hosting.replace(image, self.clock.wall_ms())
         self.registration.on_metadata()
 
-    def _settle_now(self, now_ms: int) -> None:
+    def _settle_now(self, now_ms: int, run: Run | None = None) -> None:
         """For the start only, when nobody waits but us: syncs on the spot."""
         while tickets := self.take_sync():
+            failed: dict[Ticket, OSError] = {}
+            (run or run_all)([partial(_try_to_run, ticket, failed) for _, ticket in tickets])
             for key, ticket in tickets:
-                ticket.run()
-                self.on_synced(key, ticket, None, now_ms)
+                error = failed.get(ticket)
+                if error is not None and not (isinstance(key, Partition) and self.hosting.is_settling(key)):
+                    raise error
+                self.on_synced(key, ticket, error, now_ms)
 
     def _submit_now(self, operation: Operation[Reply], now_ms: int) -> Reply:
         replies: list[Reply | ProtocolError] = []
@@ -495,9 +536,16 @@ class Node:
         self.followers.stop()
         error = StorageError(reason)
         self.quorum.fail(reason)
+        self.hosting.fail(reason)
         for partition in self.partitions:
-            partition.fail(reason)
             self.acknowledgements.fail(partition, error)
             self.deletions.fail(partition, error)
         self.controllers.lose(error)
         self.groups.fail(error)
+
+
+def _try_to_run(ticket: Ticket, failed: dict[Ticket, OSError]) -> None:
+    try:
+        ticket.run()
+    except OSError as error:
+        failed[ticket] = error

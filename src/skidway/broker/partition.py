@@ -357,6 +357,12 @@ class Partition:
         if self.log.synced_offset < self.log.end_offset:
             self.turn.wants_sync(self)
 
+    def give_up_sync(self, ticket: SyncTicket) -> None:
+        """A worker could not do it."""
+        if not ticket.is_checkpoint:
+            self.syncing = False
+        del self._tickets[ticket]
+
     def fail(self, reason: str) -> None:
         """The disk failed under it: no more writes, reads go on."""
         self.log.fail(reason)

@@ -1,7 +1,8 @@
 """This broker's membership in the cluster, from its registration to its departure.
 
 registering     the controller is asked for a broker epoch, again and again until it answers
-catching up     metadata is followed up to the own registration; then the partitions are opened
+catching up     metadata is followed up to the own registration; then the partitions are opened, and heartbeats ask to
+                stay fenced until they are
 member          heartbeats; the controller unfences it
 leaving         heartbeats that ask to go, until nothing depends on this broker any more
 """
@@ -87,9 +88,8 @@ class Registration:
         registered = node.image.brokers.get(node.settings.node_id)
         if self.epoch < 0 or registered is None or registered.epoch != self.epoch:
             return
-        if not node.hosting.started:
+        if not node.hosting.begun:
             node.begin_hosting()
-            self._again(0)
         if registered.fenced != self.fenced:
             self.fenced = registered.fenced
             node.on_event("fenced by the controller" if self.fenced else "a member of the cluster")

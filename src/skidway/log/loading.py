@@ -3,10 +3,10 @@
 A producer snapshot of this code is written last in a checkpoint, so the highest one is the proof that everything below
 its offset was synced, indexes included. Only what lies behind it is read again: checked batch by batch after a crash,
 by headers after a clean stop. A bad batch behind the proven part is a torn write and is cut; inside it the log is
-quarantined: never served and never cut.
+quarantined: never served and never cut. What is not proven may be in memory only: `Loaded.unsynced` has to be synced.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from skidway.errors import StorageError
 from skidway.limits import INT64_MAX
@@ -51,6 +51,8 @@ class Loaded:
     recovery_point: int
     scanned_bytes: int
     truncated: Truncated
+    unsynced: list[Segment] = field(default_factory=list)
+    """Segments that may be in memory only: nothing of the log may be served before they are synced."""
     epochs_saved: bool = False
     """Whether the file says the same."""
     quarantine: str | None = None
@@ -102,11 +104,13 @@ class Loader:
             return self._quarantined([], start_offset or 0, str(error))
 
     def _load(self, recovery_point: int, start_offset: int | None) -> Loaded:
-        if self._read_truncated():
+        names = self.disk.list(self.directory)
+        if TRUNCATED in names:
+            names = self._read_truncated(names)
             recovery_point = min(recovery_point, self.truncated.offset)
             start_offset = max(min(start_offset or 0, self.truncated.offset), self.truncated.start_offset)
         try:
-            names = finish_swaps(self.disk, self.directory, self.disk.list(self.directory), self.now_ms)
+            names = finish_swaps(self.disk, self.directory, names, self.now_ms)
         except StorageError as error:
             self.names = self.disk.list(self.directory)
             return self._quarantined(self._find_segments(), start_offset or 0, str(error))
@@ -145,19 +149,28 @@ class Loader:
             end_offset = start
         epochs.forget_before(start)
         recovery_point = min(self.vouched, end_offset)
+        unsynced = [segment for segment in segments if segment.synced_size < segment.size]
         epochs_saved = epochs.entries() == self.saved_epochs
         return Loaded(
-            segments, self.producers, epochs, start, end_offset, recovery_point, scanned, self.truncated, epochs_saved
+            segments,
+            self.producers,
+            epochs,
+            start,
+            end_offset,
+            recovery_point,
+            scanned,
+            self.truncated,
+            unsynced,
+            epochs_saved,
         )
 
-    def _read_truncated(self) -> bool:
-        try:
-            self.truncated = read_truncated(self.disk.read(f"{self.directory}/{TRUNCATED}"))
-        except FileNotFoundError:
-            return False
-        if self.truncated.restart_at >= 0:
-            self.truncated = begin_anew(self.disk, self.directory, self.truncated)
-        return True
+    def _read_truncated(self, names: list[str]) -> list[str]:
+        """Complete what a crash interrupted; returns the names in the directory."""
+        self.truncated = read_truncated(self.disk.read(f"{self.directory}/{TRUNCATED}"))
+        if self.truncated.restart_at < 0:
+            return names
+        self.truncated = begin_anew(self.disk, self.directory, self.truncated)
+        return self.disk.list(self.directory)
 
     def _quarantined(self, segments: list[Segment], start_offset: int, reason: str) -> Loaded:
         base = segments[0].base_offset if segments else 0
@@ -249,9 +262,11 @@ class Loader:
                 self.disk.remove(path)
 
     def _read_epochs(self, snapshot: int) -> LeaderEpochs:
+        if LEADER_EPOCHS not in self.names:
+            return LeaderEpochs()
         try:
             self.saved_epochs = read_epochs(self.disk.read(f"{self.directory}/{LEADER_EPOCHS}"))
-        except (FileNotFoundError, CorruptCheckpoint):
+        except CorruptCheckpoint:
             return LeaderEpochs()
         epochs = LeaderEpochs(self.saved_epochs)
         # What the replay will see, it sees from the batches.
@@ -289,7 +304,7 @@ class Loader:
         if replay.next_offset < self.proven:
             raise Unproven(f"it ends at {replay.next_offset}")
         if not self.clean and replay.next_offset > self.proven:
-            self._sync(segments[first:])
+            self._distrust_memory(segments[first:])
         active = segments[-1]
         if active.size:
             active.first_timestamp = next(active.batches(0, active.size))[4]
@@ -300,7 +315,8 @@ class Loader:
     def _open_indexes(self, segment: Segment, upto: int) -> int:
         """Keep what the index files say below offset `upto`; returns the position to go on from."""
         interval = self.settings.index_interval_bytes
-        if upto <= segment.base_offset or not segment.read_index_files():
+        # A segment so short has no entries.
+        if upto <= segment.base_offset or segment.size <= interval or not segment.read_index_files():
             segment.begin_indexes(interval)
             return 0
         segment.index.cut(segment.index.entries_below(upto - segment.base_offset))
@@ -325,8 +341,7 @@ class Loader:
             segment.size = segment.synced_size = size
             segment.file.sync()
 
-    def _sync(self, segments: list[Segment]) -> None:
+    def _distrust_memory(self, segments: list[Segment]) -> None:
         # After a crash of the process alone the bytes may still be in memory only; what is served must be durable.
         for segment in segments:
-            segment.file.sync()
-        self.disk.sync_directory(self.directory)
+            segment.synced_size = 0

@@ -16,13 +16,13 @@ from struct import Struct
 
 from skidway.errors import OffsetOutOfRange, RecordListTooLarge, StorageError
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, Limits
-from skidway.log import checkpointing, cleaning, following, lookup, retention, rolling, truncation
+from skidway.log import checkpointing, cleaning, following, lookup, retention, rolling, settling, truncation
 from skidway.log.loading import Loaded, Loader
 from skidway.log.producers import Producers
 from skidway.log.segment import Segment
 from skidway.log.settings import LogSettings
-from skidway.log.sync import Health, SyncTicket
-from skidway.ports import Buffer, Disk, File, FileSlice
+from skidway.log.sync import Health, Syncable, SyncTicket
+from skidway.ports import Buffer, Disk, FileSlice
 from skidway.records.batch import BatchHeader
 
 _STAMP = Struct(">qii")
@@ -91,8 +91,10 @@ class Log:
         self.epochs_changed = not loaded.epochs_saved
         self.truncated = loaded.truncated
         self.start_offset = self.saved_start = loaded.start_offset
-        self.end_offset = self.high_watermark = self.synced_offset = self._begun_offset = loaded.end_offset
+        self.end_offset = self.high_watermark = loaded.end_offset
         self.recovery_point = loaded.recovery_point
+        self.unsynced = loaded.unsynced
+        self.synced_offset = self._begun_offset = loaded.recovery_point if loaded.unsynced else loaded.end_offset
         self.snapshots = [loaded.recovery_point] if loaded.recovery_point else []
         self.bytes_since_checkpoint = loaded.scanned_bytes
         self.failure = loaded.quarantine
@@ -108,12 +110,11 @@ class Log:
         self._tail: tuple[int, Segment, int] = (-1, self.active, 0)
         # The same for reads up to the end: followers are not all at the same place.
         self._tails: dict[int, tuple[int, Segment, int]] = {}
-        self.unsynced: list[Segment] = []
         self._loaded: list[Segment] = []
         # Names made in the directory, counted: made, part of a begun ticket, durable.
         self._names = self._names_begun = self._names_synced = 0
         self._parent_synced = True
-        self._extra_files: list[File] = []
+        self._extra_files: list[Syncable] = []
         self._generation = 0
         self._health = Health()
         self.checkpoints_begun = 0
@@ -130,20 +131,24 @@ class Log:
         start_offset: int | None,
         now_ms: int,
         limits: Limits = DEFAULT_LIMITS,
+        sync: bool = True,
     ) -> "Log":
         """Load a directory that exists (an empty one too). `clean`: the last owner closed it and said so.
 
-        After a crash the name of the directory itself must be made durable by the caller.
+        After a crash the name of the directory itself must be made durable by the caller. Without `sync`, so must all
+        that was found (see `settling`).
         """
         producers = Producers(count_max=limits.producers_per_partition_max, expiry_ms=limits.producer_expiry_ms)
         loader = Loader(disk, directory, settings, producers, clean=clean, now_ms=now_ms)
         log = cls(disk, directory, settings, loader.load(recovery_point, start_offset), limits)
         if loader.made_segment or not loader.clean:
             log._names += 1
-            log._parent_synced = False
+            log._parent_synced = not clean
         if not log.quarantined:
             rolling.schedule(log.active, settings)
             retention.give_up_below_start(log, now_ms)
+        if sync:
+            settling.settle(log)
         return log
 
     # Settings.
@@ -405,16 +410,15 @@ class Log:
                 ticket.directories.append(self.directory.rpartition("/")[0])
         return ticket
 
-    def sync_with(self, file: File) -> None:
+    def sync_with(self, file: Syncable) -> None:
         """A new file beside the log that must be durable with the next append."""
         self._extra_files.append(file)
         self._names += 1
 
-    def sync_names(self) -> None:
-        """On the owner's thread: the log can be found after a crash."""
+    def sync_beside(self) -> None:
+        """On the owner's thread: the log can be found after a crash, as the names in its directory are durable."""
         for file in self._extra_files:
             file.sync()
-        self.disk.sync_directory(self.directory)
         if not self._parent_synced:
             self.disk.sync_directory(self.directory.rpartition("/")[0])
         self._names_synced, self._parent_synced, self._extra_files = self._names, True, []

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from skidway.errors import StorageError
 from skidway.limits import DEFAULT_LIMITS, Limits
-from skidway.log import truncation
+from skidway.log import settling, truncation
 from skidway.log.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANED_OFFSETS,
@@ -96,6 +96,19 @@ class FilesTicket:
         self.done = True
 
 
+class _Unopened:
+    """A file that an earlier run wrote, opened when it is synced: thousands of them would take as many descriptors."""
+
+    __slots__ = ("_disk", "_path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def sync(self) -> None:
+        self._disk.open(self._path).sync()
+
+
 class Logs:
     __slots__ = (
         "_deleted",
@@ -170,9 +183,19 @@ class Logs:
         return self._opened.get((topic, partition))
 
     def load(
-        self, topic: str, partition: int, settings: LogSettings, now_ms: int, topic_id: bytes | None = None
+        self,
+        topic: str,
+        partition: int,
+        settings: LogSettings,
+        now_ms: int,
+        topic_id: bytes | None = None,
+        *,
+        sync: bool = True,
     ) -> Log:
-        """Open a partition that was found on disk. Its topic id is written anew where a crash took it."""
+        """Open a partition that was found on disk. Its topic id is written anew where a crash took it.
+
+        Without `sync`, what a crash left in memory only is for the caller to sync (see `settling`).
+        """
         key = (topic, partition)
         metadata = None
         if self.found[key] is None and topic_id is not None:
@@ -186,6 +209,7 @@ class Logs:
             start_offset=self._saved[START_OFFSETS].get(key),
             now_ms=now_ms,
             limits=self.limits,
+            sync=False,
         )
         bound = log.truncated.offset
         log.cleaned_offset = min(self._saved[CLEANED_OFFSETS].get(key, 0), bound)
@@ -194,14 +218,25 @@ class Logs:
             log.sync_with(metadata)
         elif not self.clean and log.recovery_point == 0 and self.found[key] is not None:
             # Whoever created it may have died before its first sync.
-            self.disk.open(f"{log.directory}/{PARTITION_METADATA}").sync()
+            log.sync_with(_Unopened(self.disk, f"{log.directory}/{PARTITION_METADATA}"))
+        if sync:
+            settling.settle(log)
         del self.found[key]
         self._opened[key] = log
         return log
 
-    def load_or_create(self, topic: str, partition: int, topic_id: bytes, settings: LogSettings, now_ms: int) -> Log:
+    def load_or_create(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        settings: LogSettings,
+        now_ms: int,
+        *,
+        sync: bool = True,
+    ) -> Log:
         if (topic, partition) in self.found:
-            return self.load(topic, partition, settings, now_ms, topic_id)
+            return self.load(topic, partition, settings, now_ms, topic_id, sync=sync)
         return self.create(topic, partition, topic_id, settings, now_ms)
 
     def _write_topic_id(self, directory: str, topic_id: bytes) -> File:
@@ -341,7 +376,7 @@ class Logs:
         logs = [log for _, log in self.items()]
         if clean:
             tickets = [(log, ticket) for log in logs if (ticket := log.checkpoint(closing=True)) is not None]
-            (run or _run_all)([ticket.run for _, ticket in tickets])
+            (run or run_all)([ticket.run for _, ticket in tickets])
             for log, ticket in tickets:
                 log.finish_sync(ticket)
             files = self._ticket([])
@@ -362,6 +397,6 @@ def _forget_truncations(ticket: FilesTicket) -> None:
             truncation.forget(log)
 
 
-def _run_all(jobs: list[Job]) -> None:
+def run_all(jobs: list[Job]) -> None:
     for job in jobs:
         job()

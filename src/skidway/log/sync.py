@@ -6,10 +6,15 @@ makes each of them true: bytes and names first, then the files that vouch for th
 
 import errno
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from skidway.log.index import OffsetIndex, TimeIndex
 from skidway.log.segment import Segment
-from skidway.ports import Disk, File
+from skidway.ports import Disk
+
+
+class Syncable(Protocol):
+    def sync(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +78,7 @@ class SyncTicket:
         self.generation = 0
         self.names = 0
         self.segments: list[tuple[Segment, int]] = []
-        self.files: list[File] = []
+        self.files: list[Syncable] = []
         self.directories: list[str] = []
         # Early is what an older snapshot covers: on a full disk it makes the room that the new one needs.
         self.early = Removal()

@@ -3,9 +3,10 @@
 Files that speak about the log may be in other hands meanwhile: a checkpoint on a worker's thread, the offset files of
 the data directory. So the first durable step is always the file `truncated` in the log's own directory, which says
 what of all that is void (see `checkpoints.Truncated`). Then go the snapshots that vouch for the tail, later segments
-and the indexes of the cut one, and last the tail itself: wherever power is lost, what is left is the old log or a
-shorter part of its beginning. A log that begins anew is decided by that first step alone: `begin_anew` is done again by
-the next start until it comes to its end.
+and the indexes of the cut one, in whatever order they reach the disk: none of them is believed any more. They are gone
+before the tail itself goes, because what is appended in its place might join one of them. Wherever power is lost, what
+is left is the old log or a shorter part of its beginning. A log that begins anew is decided by that first step alone:
+`begin_anew` is done again by the next start until it comes to its end.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def restart(log: Log, offset: int, now_ms: int) -> None:
         log.truncated = begin_anew(log.disk, log.directory, truncated)
         segment = Segment(log.disk, log.directory, offset, 0, now_ms)
         segment.create_file(log.settings.index_interval_bytes)
-        log.sync_names()
+        log.sync_beside()
     except OSError as error:
         raise _failed(log, error) from error
     log.segments[:] = [segment]
@@ -162,7 +163,6 @@ def _cut(log: Log, segment: Segment, position: int, end_offset: int, now_ms: int
         vouched = snapshot_offset(name)
         if vouched is not None and vouched > end_offset:
             disk.remove(f"{directory}/{name}")
-    disk.sync_directory(directory)
     # Their file waits for the next checkpoint: one that is under way may be writing it. Until then it is not believed.
     log.epochs.truncate_to(end_offset)
     while log.segments[-1] is not segment:

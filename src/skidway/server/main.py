@@ -36,6 +36,7 @@ log = logging.getLogger("skidway.server")
 SYNC_TIMEOUT_S = 30.0
 LEAVE_CHECK_S = 0.01
 CLOSING_THREADS = 32
+FREEZE_S = 0.25
 MAINTENANCE_MS_MAX = 60_000
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -89,6 +90,7 @@ class Broker:
         self._ready_file = ready_file
         self._clock: Clock = SystemClock()
         self._maintenance_timer: asyncio.TimerHandle | None = None
+        self._freezing: asyncio.TimerHandle | None = None
 
     async def serve(self) -> None:
         settings, clock = self._settings, SystemClock()
@@ -112,18 +114,20 @@ class Broker:
         dialer = Dialer(loop, clock, settings.limits)
         if (peers := getattr(node, "peers", None)) is not None:
             peers.dial = dialer.dial
+        gc.disable()  # next to nothing of what is made here is garbage
         try:
-            node.open(clock.monotonic_ms(), clock.wall_ms())
+            node.open(clock.monotonic_ms(), clock.wall_ms(), _side_by_side)
         except (OSError, ProtocolError, WrongDataDirectory) as error:
             bound.close()
             raise StartError(f"the data in {self._disk.root} cannot be served: {error}") from error
+        finally:
+            gc.enable()
         turn = Turn(loop, node, clock, sync_threads=settings.sync_threads)
         listener = Listener(loop, node, turn, clock, settings.limits, hangup=self._hangup)
         dialer.attach(turn)
         turn.settle()
-        # What is there now stays: the collector need not look at it again, which would stop the loop for milliseconds.
         gc.collect()
-        gc.freeze()
+        self._spare_what_stays(loop, node)
         await listener.start(bound)
         self._maintain(loop, node, turn)
         self._tell_ready(Address(address.host, port))
@@ -132,8 +136,9 @@ class Broker:
 
     async def _stop(self, node: Any, turn: Turn, listener: Listener, dialer: Dialer) -> None:
         log.info("stopping: no new clients, %d to be answered", len(listener.clients))
-        if self._maintenance_timer is not None:
-            self._maintenance_timer.cancel()
+        for timer in (self._maintenance_timer, self._freezing):
+            if timer is not None:
+                timer.cancel()
         await self._leave(node, turn)
         begin_stop = getattr(node, "begin_stop", None)
         if begin_stop is not None:
@@ -167,6 +172,14 @@ class Broker:
                 log.warning("stopping although others still depend on this broker")
                 return
             await asyncio.sleep(LEAVE_CHECK_S)
+
+    def _spare_what_stays(self, loop: asyncio.AbstractEventLoop, node: Any) -> None:
+        """The collector need not look again at what a start makes, which would stop the loop for milliseconds. Nor at
+        thousands of partitions, which a member of a cluster opens while it runs."""
+        waits = not getattr(node, "serving", True)
+        if not waits or node.opening or self._freezing is None:
+            gc.freeze()
+        self._freezing = loop.call_later(FREEZE_S, self._spare_what_stays, loop, node) if waits else None
 
     def _maintain(self, loop: asyncio.AbstractEventLoop, node: Any, turn: Turn) -> None:
         """Retention, checkpoints, compaction: the node knows which is due."""

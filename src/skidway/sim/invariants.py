@@ -27,6 +27,7 @@ class Invariants:
         self.history = history
         self._promised: dict[str, dict[str, int]] = {}
         self._opened: dict[str, int] = {}
+        self._recovered: dict[tuple[str, int], set[str]] = {}
         self.quorum = QuorumLaws(cluster)
         self.partitions = PartitionLaws(cluster, history)
         self.groups = GroupLaws(world, cluster)
@@ -66,18 +67,26 @@ class Invariants:
         """Called after everything that happens to a machine, so only to note what changed."""
         node = host.node
         assert node is not None
-        if self._opened.get(host.name) != host.life and node.hosting.started:
-            self._opened[host.name] = host.life
+        if self._opened.get(host.name) != host.life and node.hosting.begun:
             self._check_recovered(host, node)
+            if node.hosting.started:
+                self._opened[host.name] = host.life
+                self._promised.pop(host.name, None)
 
     def _check_recovered(self, host: Host, node: Node) -> None:
+        """Each log when it is there: what its leader has cut off since is not lost."""
+        known = self._recovered.setdefault((host.name, host.life), set())
         for name, log in _logs(node):
+            if name in known:
+                continue
+            known.add(name)
             if log.quarantined:
                 if "[Errno" not in str(log.failure) and len(self.cluster.hosts) == 1:
                     raise Violation("quarantine", f"{host.name} {name}: {log.failure}")
                 continue
             self._check_kept(host, name, log)
-        self._promised.pop(host.name, None)
+            if name != "metadata":
+                self._promised.get(host.name, {}).pop(name, None)
 
     def _check_kept(self, host: Host, name: str, log: Log) -> None:
         least = self._promised.get(host.name, {}).get(name, 0)

@@ -236,8 +236,7 @@ def test_a_lost_topic_id_is_written_anew() -> None:
     disk.remove("orders-0/partition.metadata")
     logs = Logs.open(disk)
     assert logs.found == {("orders", 0): None}
-    log = logs.load("orders", 0, SETTINGS, 0, ID)
-    sync(log)
+    logs.load("orders", 0, SETTINGS, 0, ID)
     disk.crash(random.Random(1))
     assert Logs.open(disk).found == {("orders", 0): ID}
 

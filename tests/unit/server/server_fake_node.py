@@ -80,7 +80,7 @@ class FakeNode:
         self.opened = self.closed_clean = False
 
     # What main.run calls.
-    def open(self, now_ms: int, wall_ms: int) -> None:
+    def open(self, now_ms: int, wall_ms: int, run: Any = None) -> None:
         self.opened = True
 
     def maintain(self, now_ms: int, wall_ms: int) -> None:

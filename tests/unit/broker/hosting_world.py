@@ -1,0 +1,144 @@
+"""The part of a node that follows the metadata, alone with a disk: tests publish records and say when it works."""
+
+from broker_world import HandClock
+
+from skidway.broker.hosting import Hosting
+from skidway.broker.partition import Partition
+from skidway.broker.settings import NodeSettings
+from skidway.broker.turn import Turn
+from skidway.errors import ProtocolError
+from skidway.limits import DEFAULT_LIMITS
+from skidway.log.logs import Logs
+from skidway.replica.role import PartitionRole
+from skidway.sim.disk import SimDisk
+from skidway.wire.message import Message
+from skidway.wire.schema.metadata_records import (
+    BrokerEndpoint,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+
+ME = 1
+WALL_MS = 1_700_000_000_000
+
+
+class Host:
+    """The part of a node that follows the metadata."""
+
+    def __init__(self, disk: SimDisk | None = None) -> None:
+        self.disk = disk or SimDisk()
+        self.clock = HandClock()
+        self.removed: list[tuple[str, ProtocolError]] = []
+        self.changed: list[tuple[str, int, int]] = []
+        """(partition, leader, epoch) of every role that was told."""
+        self.told: list[str] = []
+        self.logs = Logs.open(self.disk, DEFAULT_LIMITS)
+        self.hosting = Hosting(
+            NodeSettings(node_id=ME, host="here", port=9092, data_dir="/data", topic_defaults={"flush": "os"}),
+            DEFAULT_LIMITS,
+            self.logs,
+            Turn(lambda: None),
+            self.clock,
+            lambda partition, why: self.removed.append((repr(partition), why)),
+            self._on_role_changed,
+            self._on_replicas_changed,
+            lambda: None,
+            lambda deleted: None,
+            self.told.append,
+        )
+        self.published: list[Message] = []
+
+    def _on_role_changed(self, partition: Partition) -> None:
+        self.changed.append((repr(partition), partition.role.leader, partition.role.leader_epoch))
+
+    def _on_replicas_changed(self, partition: Partition, before: PartitionRole) -> None:
+        assert partition.leads
+        assert partition.role.partition_epoch != before.partition_epoch
+
+    def publish(self, *records: Message) -> None:
+        self.published += records
+        self.hosting.publish(records, WALL_MS)
+
+    def work(self) -> None:
+        while self.hosting.work(self.clock):
+            pass
+
+    def start(self) -> "Host":
+        self.hosting.start()
+        self.open_all()
+        return self
+
+    def open_all(self) -> None:
+        while not self.hosting.started:
+            self.hosting.open_some()
+            self.sync()
+
+    def sync(self) -> None:
+        """What a worker does."""
+        for partition in self.hosting.turn.take_unsynced():
+            assert isinstance(partition, Partition)
+            ticket = partition.begin_sync()
+            if ticket is None:
+                continue
+            error = None
+            try:
+                ticket.run()
+            except OSError as failure:
+                error = failure
+            if self.hosting.is_settling(partition):
+                self.hosting.on_synced(partition, ticket, error)
+            else:
+                partition.finish_sync(ticket)
+                self.hosting.finish_removal(partition, WALL_MS)
+
+    def again(self) -> "Host":
+        """After a stop and a start."""
+        self.logs.close(clean=True)
+        return self.next_life().start()
+
+    def next_life(self) -> "Host":
+        """The next run, before it opens anything."""
+        host = Host(self.disk)
+        host.publish(*self.published)
+        return host
+
+    def partition(self, topic: str, index: int = 0) -> Partition:
+        return self.hosting.partitions.find(topic, index)
+
+
+def topic_id(name: str) -> bytes:
+    return name.encode().rjust(16, b"\0")
+
+
+def broker(number: int, epoch: int = 1, *, fenced: bool = False) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=number,
+        broker_epoch=epoch,
+        fenced=fenced,
+        end_points=[BrokerEndpoint("PLAINTEXT", f"b{number}", 9092)],
+    )
+
+
+def placed(topic: bytes, index: int, replicas: list[int]) -> PartitionRecord:
+    return PartitionRecord(index, topic, replicas, replicas, leader=replicas[0], leader_epoch=0, partition_epoch=0)
+
+
+def created(name: str, replicas: list[int], index: int = 0) -> list[Message]:
+    record = placed(topic_id(name), index, replicas)
+    return [record] if index else [TopicRecord(name, topic_id(name)), record]
+
+
+def change(name: str, index: int = 0, **fields: object) -> PartitionChangeRecord:
+    return PartitionChangeRecord(partition_id=index, topic_id=topic_id(name), **fields)  # type: ignore[arg-type]
+
+
+def standing(*replicas: int) -> Host:
+    host = Host()
+    host.publish(broker(1), broker(2), broker(3))
+    host.start()
+    if replicas:
+        host.publish(*created("t", list(replicas)))
+        host.work()
+    return host
