@@ -5,6 +5,7 @@ so the same code runs on a real machine (`server/`) and in a simulated one (`sim
 Paths are strings relative to the data directory, with `/` between parts; "" is the data directory itself.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,6 +51,11 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
+    def write_again(self, position: int) -> None:
+        """Write the bytes from `position` to the end once more, as they are: a failed sync may have left them in memory
+        only and called them written. The next `sync` proves them."""
+        ...
+
     def sync(self) -> None:
         """fdatasync. An OSError here is final for the data directory: never retried."""
         ...
@@ -63,6 +69,9 @@ class File(Protocol):
 
 class Disk(Protocol):
     """A data directory. Names become durable by `sync_directory`, contents by `File.sync`."""
+
+    on_sync_failed: Callable[[], None]
+    """Called when a sync of whatever kind has failed, before its error is raised, on the thread that asked for it."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Raises FileNotFoundError when it is not there and `create` is false."""
