@@ -51,11 +51,6 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
-    def write_again(self, position: int) -> None:
-        """Write the bytes from `position` to the end once more, as they are: a failed sync may have left them in memory
-        only and called them written. The next `sync` proves them."""
-        ...
-
     def sync(self) -> None:
         """fdatasync. An OSError here is final for the data directory: never retried."""
         ...

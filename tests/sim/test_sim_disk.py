@@ -118,14 +118,23 @@ def test_the_next_process_sees_what_a_failed_sync_lost_and_cannot_tell() -> None
     assert crashed(disk, 1).read("f") == b"a" * SECTOR + bytes(3 * SECTOR)
 
 
-def test_bytes_written_again_are_synced_again() -> None:
+def test_new_blocks_whose_first_write_failed_stay_empty_whatever_is_written_to_them() -> None:
     disk = SimDisk()
-    failed_sync(disk)
-    disk.kill()
+    durable_file(disk, b"a" * 10)
     file = disk.open("f")
-    file.write_again(SECTOR * 2)
+    file.append(b"b" * (2 * SECTOR - 10))
+    disk.failing_syncs = {disk.syncs}
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync()
+    file.append(b"c")
+    file.truncate(SECTOR + 5)
+    file.append(b"d" * SECTOR)
     file.sync()
-    assert crashed(disk, 1).read("f") == b"a" * SECTOR + bytes(SECTOR) + b"b" * SECTOR * 2
+    assert file.read_at(SECTOR, SECTOR + 5) == b"b" * 5 + b"d" * SECTOR
+    assert crashed(disk, 1).read("f") == b"a" * 10 + bytes(2 * SECTOR - 10) + b"d" * 5
+    disk.open("f").append(b"e" * SECTOR)
+    disk.open("f").sync()
+    assert crashed(disk, 1).read("f")[-SECTOR:] == b"e" * SECTOR, "after a reboot it knows"
 
 
 def test_lost_pages_may_be_dropped_while_the_machine_goes_on() -> None:

@@ -214,7 +214,7 @@ class Logs:
             log.sync_with(metadata)
         elif not self.clean and log.recovery_point == 0 and self.found[key] is not None:
             # Whoever created it may have died before its first sync.
-            self.disk.open(f"{log.directory}/{PARTITION_METADATA}").sync()
+            self._sync_topic_id(f"{log.directory}/{PARTITION_METADATA}")
         del self.found[key]
         self._opened[key] = log
         return log
@@ -229,6 +229,13 @@ class Logs:
         file.truncate(0)
         file.append(partition_metadata(topic_id))
         return file
+
+    def _sync_topic_id(self, path: str) -> None:
+        try:
+            self.disk.open(path).sync()
+        except OSError:
+            # The same file would be synced without an error when this partition is tried again, and prove nothing.
+            self.disk.write_atomic(path, self.disk.read(path))
 
     def create(self, topic: str, partition: int, topic_id: bytes, settings: LogSettings, now_ms: int) -> Log:
         """A new empty partition. Its directory is durable with the first ticket of its log.

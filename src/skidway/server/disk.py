@@ -18,7 +18,6 @@ LOCK_NAME = ".lock"
 TEMPORARY_SUFFIX = ".tmp"
 BUFFERS_PER_WRITE_MAX = 1024  # IOV_MAX of Linux and macOS
 READ_CHUNK_MAX = 1 << 30  # one read system call moves less than 2 GiB
-WRITTEN_AGAIN_AT_ONCE = 1 << 20
 
 # Held for a few instructions only: it keeps `close` from taking a descriptor away under a running `sync`.
 _sync_lock = threading.Lock()
@@ -102,14 +101,6 @@ class RealFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
         self._size = size
-
-    def write_again(self, position: int) -> None:
-        while position < self._size:
-            piece = os.pread(self._fd, min(WRITTEN_AGAIN_AT_ONCE, self._size - position), position)
-            written = os.pwrite(self._fd, piece, position)
-            if written == 0:
-                raise OSError(errno.EIO, f"the file ends at {position}, not at {self._size}")
-            position += written
 
     def sync(self) -> None:
         with _sync_lock:

@@ -8,10 +8,11 @@ happened; files and directories are independent, so writes are reordered across 
 Faults to order beforehand: a capacity (then writes fail with ENOSPC after a part was written and cut off again),
 syncs that fail, and a crash in the middle of the n-th operation (`Crashed`, which no `except Exception` catches).
 
-A sync that fails takes the dirty sectors for clean, as Linux does: they stay in memory and are never written, unless
-somebody writes to them again. The next process sees them, later syncs succeed, a crash loses them, and `evict` may
-drop them at any time, after which reading shows what is on the platter. Names are another matter: file systems journal
-them, so those of a failed sync wait for the next one.
+A sync that fails takes the dirty sectors for clean, as Linux does: they stay in memory and are never written. The next
+process sees them, later syncs succeed, a crash loses them, and `evict` may drop them at any time, after which reading
+shows what is on the platter. To write to them again helps where the file had such sectors before, and nowhere else:
+ext4 goes on taking new blocks for empty once their first write has failed, whatever is written to them later. Names
+are another matter: file systems journal them, so those of a failed sync wait for the next one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Crashed(BaseException):
 
 
 class _Inode:
-    __slots__ = ("data", "dirty", "durable", "lost")
+    __slots__ = ("data", "dirty", "durable", "lost", "unwritten")
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -37,6 +38,8 @@ class _Inode:
         self.dirty: set[int] = set()
         self.lost: set[int] = set()
         """Sectors that are called written since a sync failed, and are not."""
+        self.unwritten: set[int] = set()
+        """Those of them that were new: until the machine starts anew, no sync reaches them."""
 
     def touch(self, start: int, end: int) -> None:
         sectors = range(start // SECTOR, (end + SECTOR - 1) // SECTOR)
@@ -44,8 +47,13 @@ class _Inode:
         self.lost.difference_update(sectors)
 
     def lose(self) -> None:
+        self.unwritten.update(sector for sector in self.dirty if sector * SECTOR >= len(self.durable))
         self.lost |= self.dirty
         self.dirty.clear()
+
+    def give_back(self, size: int) -> None:
+        """The file ends here: what lies behind will be new once more."""
+        self.unwritten = {sector for sector in self.unwritten if sector * SECTOR < size}
 
     def evict(self, random: Random) -> None:
         size = len(self.data)
@@ -60,9 +68,10 @@ class _Inode:
         size = len(self.data)
         del self.durable[size:]
         self.durable.extend(bytes(size - len(self.durable)))
-        for sector in self.dirty:
+        for sector in self.dirty - self.unwritten:
             start = sector * SECTOR
             self.durable[start : start + SECTOR] = self.data[start : start + SECTOR]
+        self.lost |= self.dirty & self.unwritten
         self.dirty.clear()
 
     def crash(self, random: Random) -> None:
@@ -79,12 +88,13 @@ class _Inode:
                 fate = random.randrange(3)
                 if fate == 2:
                     fresh = fresh[: random.randrange(len(fresh) + 1)]
-                if fate:
+                if fate and sector not in self.unwritten:
                     left[start : start + len(fresh)] = fresh
             self.durable = left
         self.data = bytearray(self.durable)
         self.dirty.clear()
         self.lost.clear()
+        self.unwritten.clear()
 
 
 class _Directory:
@@ -176,11 +186,7 @@ class SimFile:
         del inode.data[size:]
         inode.data.extend(bytes(size - len(inode.data)))
         inode.touch(min(size, before), max(size, before))
-
-    def write_again(self, position: int) -> None:
-        self._alive()
-        self._disk.step("write_again")
-        self._inode.touch(position, max(position, len(self._inode.data)))
+        inode.give_back(size)
 
     def sync(self) -> None:
         self._alive()

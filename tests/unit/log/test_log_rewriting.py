@@ -10,7 +10,7 @@ from skidway.log.logs import Logs
 from skidway.log.settings import LogSettings
 from skidway.records.batch import read_header
 from skidway.records.record import Record, build_batch
-from skidway.sim.disk import SimDisk, SimFile
+from skidway.sim.disk import Crashed, SimDisk
 
 SETTINGS = LogSettings(segment_bytes=2_000, index_interval_bytes=200, retention_ms=-1)
 NOW_MS = 1_000_000
@@ -183,15 +183,65 @@ def test_a_disk_that_fails_again_is_not_believed(failing: int) -> None:
         logs.write_anew()
 
 
-def test_a_disk_that_does_not_take_the_bytes_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_for_the_new_file_nothing_is_believed_and_nothing_lost() -> None:
     disk = SimDisk()
     log = create(disk)
-    append(log, 2)
+    append(log)
+    sync(log, checkpoint=True)
+    append(log)
     fail_sync(disk, log)
-
-    def refuse(self: SimFile, position: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(SimFile, "write_again", refuse)
-    with pytest.raises(StorageError, match="look at the disk"):
+    disk.capacity = disk.used() + BATCH_BYTES // 2
+    with pytest.raises(StorageError, match="No space left"):
         Logs.open(disk).write_anew()
+    disk.kill()
+    disk.capacity = None
+    assert reload(disk)[0].end_offset == 2
+
+
+def test_the_tail_of_a_segment_that_is_proven_in_part_becomes_one_of_its_own() -> None:
+    disk = SimDisk()
+    log = create(disk)
+    append(log)
+    sync(log, checkpoint=True)
+    append(log, 3)
+    fail_sync(disk, log)
+    log, _ = reload(disk)
+    assert [segment.base_offset for segment in log.segments] == [0, 1, 2]
+    assert [batch[1] for batch in log.batches()] == [0, 1, 2, 3]
+    assert log.offset_for_timestamp(NOW_MS) == (0, NOW_MS, 1)
+    append(log)
+    sync(log, checkpoint=True)
+    lose_power(disk)
+    assert [batch[1] for batch in reload(disk, write_anew=False)[0].batches()] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_it_may_be_interrupted_anywhere(power: bool) -> None:
+    for stop in range(1, 40):
+        disk = SimDisk()
+        log = create(disk)
+        append(log)
+        sync(log, checkpoint=True)
+        append(log)
+        sync(log)
+        append(log, 4)
+        fail_sync(disk, log)
+        for attempt in range(2):
+            disk.crash_at = disk.operations + stop - attempt
+            try:
+                log, _ = reload(disk)
+                disk.crash_at = None
+            except Crashed:
+                if power:
+                    lose_power(disk, stop)
+                disk.kill()
+        log, _ = reload(disk)
+        offsets = [batch[1] for batch in log.batches()]
+        assert offsets == list(range(log.end_offset))
+        assert log.end_offset >= 2, "what was synced before"
+        assert power or log.end_offset == 6
+        for segment in log.segments:
+            assert all(batch[1] >= segment.base_offset for batch in segment.batches(0, segment.size))
+        end_offset = log.end_offset
+        lose_power(disk, stop)
+        assert reload(disk)[0].end_offset == end_offset

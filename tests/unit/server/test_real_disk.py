@@ -116,24 +116,6 @@ def test_truncate_then_append(disk: RealDisk) -> None:
     assert file.read_at(0, 99) == b"0123ab"
 
 
-def test_bytes_written_again_are_the_same(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_module, "WRITTEN_AGAIN_AT_ONCE", 3)
-    written = []
-
-    def pwrite(fd: int, data: bytes, position: int) -> int:
-        written.append((position, bytes(data)))
-        return original(fd, data, position)
-
-    file = disk.open("a.log", create=True)
-    file.append(b"0123456789")
-    original = os.pwrite
-    monkeypatch.setattr(disk_module.os, "pwrite", pwrite)
-    file.write_again(5)
-    assert written == [(5, b"567"), (8, b"89")]
-    assert file.read_at(0, 99) == b"0123456789"
-    assert file.append(b"ab") == 10
-
-
 def test_a_sync_that_fails_is_told_before_its_error_is_raised(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     disk.on_sync_failed = lambda: told.append("failed")
