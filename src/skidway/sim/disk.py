@@ -47,7 +47,8 @@ class _Inode:
         self.lost.difference_update(sectors)
 
     def lose(self) -> None:
-        self.unwritten.update(sector for sector in self.dirty if sector * SECTOR >= len(self.durable))
+        begun, size = len(self.durable), len(self.data)
+        self.unwritten.update(sector for sector in self.dirty if begun <= sector * SECTOR < size)
         self.lost |= self.dirty
         self.dirty.clear()
 
