@@ -4,7 +4,7 @@ As long as the machine has not been started anew since, a process that was kille
 hold it, synced or not. Such an end counts as clean: this broker still has all that it said it had.
 
 A sync that fails takes the file away, at once. So where it is missing, the kernel may show bytes that the disk does
-not have, and nothing that was not synced is to be believed before it has been written anew (`log.rewriting`). Should a
+not have, and nothing that was not synced is to be believed before it is in new files (`log.rewriting`). Should a
 loss of power bring the file back, it takes those bytes as well: what is read then is what is on the disk.
 """
 
