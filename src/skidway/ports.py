@@ -5,6 +5,7 @@ so the same code runs on a real machine (`server/`) and in a simulated one (`sim
 Paths are strings relative to the data directory, with `/` between parts; "" is the data directory itself.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,6 +64,9 @@ class File(Protocol):
 
 class Disk(Protocol):
     """A data directory. Names become durable by `sync_directory`, contents by `File.sync`."""
+
+    on_sync_failed: Callable[[], None]
+    """Called when a sync of whatever kind has failed, before its error is raised, on the thread that asked for it."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Raises FileNotFoundError when it is not there and `create` is false."""

@@ -16,7 +16,7 @@ from simulated_node import (
     records_in,
 )
 
-from skidway.errors import ErrorCode
+from skidway.errors import ErrorCode, StorageError
 from skidway.wire.schema.create_topics import CreateTopicsResponse
 from skidway.wire.schema.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from skidway.wire.schema.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -202,6 +202,61 @@ def test_after_a_failed_sync_nothing_more_is_acknowledged_or_shown(seed: int) ->
     assert set(found) - set(before) <= {max(before) + 1}
     story.acknowledged = found
     assert story.produce() == ErrorCode.NONE
+    assert story.read() == story.acknowledged
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_process_that_is_started_again_after_a_failed_sync_does_not_trust_the_page_cache(seed: int) -> None:
+    story = Story()
+    for _ in range(12):
+        assert story.produce() == ErrorCode.NONE
+    fail_next_sync(story)
+    assert story.produce() == ErrorCode.KAFKA_STORAGE_ERROR
+    story.shell.node.close(clean=True)
+    story.disk.kill()
+    story.start()
+    assert any("written anew" in event for event in story.shell.events)
+    # What is shown is promised, also what nobody had been promised before.
+    seen = story.read()
+    assert len(seen) == 13
+    story.acknowledged = dict(seen)
+    assert story.produce() == ErrorCode.NONE
+    story.disk.crash(Random(seed))
+    story.start()
+    assert story.read() == story.acknowledged
+
+
+def test_what_was_written_anew_is_not_written_again_at_the_next_start() -> None:
+    story = Story()
+    assert story.produce() == ErrorCode.NONE
+    fail_next_sync(story)
+    assert story.produce() == ErrorCode.KAFKA_STORAGE_ERROR
+    story.disk.kill()
+    story.start()
+    assert any("written anew" in event for event in story.shell.events)
+    story.disk.kill()
+    story.start()
+    assert not any("written anew" in event for event in story.shell.events)
+
+
+def test_a_disk_that_fails_again_at_the_start_keeps_the_node_down_until_it_works() -> None:
+    story = Story()
+    for _ in range(3):
+        assert story.produce() == ErrorCode.NONE
+    fail_next_sync(story)
+    assert story.produce() == ErrorCode.KAFKA_STORAGE_ERROR
+    story.disk.kill()
+    for _ in range(2):
+        # The first one of a start is about names.
+        story.disk.failing_syncs = set(range(story.disk.syncs + 1, story.disk.syncs + 1_000))
+        with pytest.raises(StorageError, match="a sync of this data directory has failed before"):
+            story.start()
+        story.disk.kill()
+    story.disk.failing_syncs = None
+    story.start()
+    story.acknowledged = story.read()
+    assert len(story.acknowledged) == 4
+    story.power_loss()
     assert story.read() == story.acknowledged
 
 

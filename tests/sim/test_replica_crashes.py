@@ -141,7 +141,7 @@ class ReplicaWorld(World):
     def on_refused(self, draw: random.Random) -> None:
         self.disk.capacity = self.disk.failing_syncs = None
         if self.log.failure is not None:
-            self.crash(draw)
+            self.restart_after_failure(draw)
         else:
             self.check_now()
 

@@ -101,6 +101,55 @@ def test_a_failed_sync_loses_the_bytes_for_good() -> None:
     assert crashed(disk, 1).read("f") == b"abc\0\0\0"
 
 
+def failed_sync(disk: SimDisk) -> None:
+    durable_file(disk, b"a" * SECTOR)
+    disk.open("f").append(b"b" * SECTOR * 3)
+    disk.failing_syncs = {disk.syncs}
+    with pytest.raises(OSError, match="Input/output"):
+        disk.open("f").sync()
+
+
+def test_the_next_process_sees_what_a_failed_sync_lost_and_cannot_tell() -> None:
+    disk = SimDisk()
+    failed_sync(disk)
+    disk.kill()
+    disk.open("f").sync()
+    assert disk.read("f").count(b"b") == 3 * SECTOR
+    assert crashed(disk, 1).read("f") == b"a" * SECTOR + bytes(3 * SECTOR)
+
+
+def test_new_blocks_whose_first_write_failed_stay_empty_whatever_is_written_to_them() -> None:
+    disk = SimDisk()
+    durable_file(disk, b"a" * 10)
+    file = disk.open("f")
+    file.append(b"b" * (2 * SECTOR - 10))
+    disk.failing_syncs = {disk.syncs}
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync()
+    file.append(b"c")
+    file.truncate(SECTOR + 5)
+    file.append(b"d" * SECTOR)
+    file.sync()
+    assert file.read_at(SECTOR, SECTOR + 5) == b"b" * 5 + b"d" * SECTOR
+    assert crashed(disk, 1).read("f") == b"a" * 10 + bytes(2 * SECTOR - 10) + b"d" * 5
+    disk.open("f").append(b"e" * SECTOR)
+    disk.open("f").sync()
+    assert crashed(disk, 1).read("f")[-SECTOR:] == b"e" * SECTOR, "after a reboot it knows"
+
+
+def test_lost_pages_may_be_dropped_while_the_machine_goes_on() -> None:
+    found = set()
+    for seed in range(60):
+        disk = SimDisk()
+        failed_sync(disk)
+        disk.evict(random.Random(seed))
+        data = disk.read("f")
+        assert data[:SECTOR] == b"a" * SECTOR
+        assert len(data) == 4 * SECTOR
+        found.add(tuple(data[number * SECTOR] for number in (1, 2, 3)))
+    assert {(98, 98, 98), (0, 98, 98), (98, 0, 98), (0, 98, 0)} <= found
+
+
 def test_a_full_disk_takes_nothing_of_a_write() -> None:
     disk = SimDisk(capacity=10)
     file = disk.open("f", create=True)

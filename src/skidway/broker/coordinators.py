@@ -285,6 +285,9 @@ class Coordinators:
     def _load_some(self, partition: Partition) -> Coordinator:
         coordinator = self._loading[partition]
         try:
+            if partition.log.quarantined:
+                # Also where nothing was proven: that it shows no records does not mean that there are no groups.
+                raise StorageError(partition.log.failure or "")
             if coordinator is None:
                 coordinator = self._loading[partition] = Coordinator(self._new_host(partition))
             loaded = coordinator.host.load_some()

@@ -2,6 +2,10 @@
 
 As long as the machine has not been started anew since, a process that was killed has lost nothing it wrote: the files
 hold it, synced or not. Such an end counts as clean: this broker still has all that it said it had.
+
+A sync that fails takes the file away, at once. So where it is missing, the kernel may show bytes that the disk does
+not have, and nothing that was not synced is to be believed before it is in new files (`log.rewriting`). Should a
+loss of power bring the file back, it takes those bytes as well: what is read then is what is on the disk.
 """
 
 import json
@@ -10,27 +14,55 @@ from contextlib import suppress
 from skidway.ports import Disk
 
 PATH = "last-run"
+NO_EPOCH = -1
 
 
-def note_run(disk: Disk, broker_epoch: int) -> None:
-    """From now on this epoch is the last run's. A disk that refuses leaves the next start with an unclean end."""
-    text = json.dumps({"broker_epoch": broker_epoch, "boot_id": disk.boot_id()})
-    with suppress(OSError):
-        disk.write_atomic(PATH, text.encode())
+class LastRun:
+    __slots__ = ("_disk", "sync_failed")
 
+    def __init__(self, disk: Disk) -> None:
+        """From now on `disk` tells this one about syncs that fail."""
+        self._disk = disk
+        self.sync_failed = False
+        """In this run."""
+        disk.on_sync_failed = self.on_sync_failed
 
-def forget_run(disk: Disk) -> None:
-    """A sync failed: what the files hold, nobody knows."""
-    with suppress(OSError):
-        disk.remove(PATH)
+    def on_sync_failed(self) -> None:
+        """Called on any thread."""
+        self.sync_failed = True
+        self.forget()
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether no sync has failed since the machine was started, or since what it was about was written anew."""
+        return self._read() is not None
 
-def epoch_of_last_run(disk: Disk) -> int:
-    """-1 when something written may have been lost since."""
-    try:
-        found = json.loads(disk.read(PATH))
-        epoch, boot_id = found["broker_epoch"], found["boot_id"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return -1
-    same = isinstance(epoch, int) and isinstance(boot_id, str) and boot_id != "" and boot_id == disk.boot_id()
-    return epoch if same else -1
+    @property
+    def broker_epoch(self) -> int:
+        """-1 when something written may have been lost since."""
+        found = self._read()
+        if found is None or found[1] == "" or found[1] != self._disk.boot_id():
+            return NO_EPOCH
+        return found[0]
+
+    def note(self, broker_epoch: int) -> None:
+        """From now on this epoch is the last run's. A disk that refuses leaves the next start with an unclean end."""
+        text = json.dumps({"broker_epoch": broker_epoch, "boot_id": self._disk.boot_id()})
+        with suppress(OSError):
+            self._disk.write_atomic(PATH, text.encode())
+        if self.sync_failed:
+            # Looked at last: it may have come from another thread meanwhile.
+            self.forget()
+
+    def forget(self) -> None:
+        """What the files hold, nobody knows."""
+        with suppress(OSError):
+            self._disk.remove(PATH)
+
+    def _read(self) -> tuple[int, str] | None:
+        try:
+            found = json.loads(self._disk.read(PATH))
+            epoch, boot_id = found["broker_epoch"], found["boot_id"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return (epoch, boot_id) if isinstance(epoch, int) and isinstance(boot_id, str) else None

@@ -23,7 +23,7 @@ from skidway.broker.forwarding import ask_here
 from skidway.broker.hosting import Hosting
 from skidway.broker.identity import Identity, load_identity
 from skidway.broker.in_sync import InSync
-from skidway.broker.last_run import epoch_of_last_run, forget_run
+from skidway.broker.last_run import NO_EPOCH, LastRun
 from skidway.broker.partition import Partition, log_settings
 from skidway.broker.partitions import Partitions
 from skidway.broker.peers import Peers
@@ -137,11 +137,12 @@ class Node:
         A node that is a quorum of its own serves when this returns; any other as soon as the cluster has taken it in.
         """
         settings = self.settings
+        self.last_run = LastRun(self.disk)
         identity = load_identity(
             self.disk, self.random, settings.node_id, settings.cluster_id, settings.initial_cluster_id
         )
         self.cluster_id = identity.cluster_id
-        self.logs = Logs.open(self.disk, self.limits)
+        self.logs = self._open_logs()
         self.hosting = Hosting(
             settings,
             self.limits,
@@ -158,7 +159,7 @@ class Node:
         self.hosting.on_started = self._on_started
         self.image: Image = self.hosting.image
         self.partitions: Partitions = self.hosting.partitions
-        previous_epoch = self.logs.clean_epoch if self.logs.clean else epoch_of_last_run(self.disk)
+        previous_epoch = self.logs.clean_epoch if self.logs.clean else self.last_run.broker_epoch
         self.registration = Registration(self, identity.directory_id, previous_epoch)
         self.quorum = self._open_quorum(identity, wall_ms)
         if self.quorum.alone:
@@ -248,8 +249,9 @@ class Node:
         gets side by side."""
         # Logs that were not opened were not recovered either: after a crash nobody may believe them yet.
         known = self.serving or self.logs.clean
+        sound = self.failure is None and not self.last_run.sync_failed
         broker_epoch = self.broker_epoch if self.broker_epoch >= 0 else self.logs.clean_epoch
-        self.logs.close(clean=clean and known and self.failure is None, run=run, broker_epoch=broker_epoch)
+        self.logs.close(clean=clean and known and sound, run=run, broker_epoch=broker_epoch)
 
     # --- what handlers use ---
 
@@ -421,6 +423,19 @@ class Node:
 
     # --- inside ---
 
+    def _open_logs(self) -> Logs:
+        """Nothing is loaded yet, but what will be can be believed."""
+        logs = Logs.open(self.disk, self.limits)
+        if not self.last_run.is_sound:
+            # After a clean stop everything was synced: then this is an older directory, or a copy.
+            if not logs.clean and (written := logs.write_anew()):
+                self.on_trouble(
+                    f"{written} bytes that no sync had proven were written anew: the last run does not say that none "
+                    "of its syncs failed"
+                )
+            self.last_run.note(NO_EPOCH)
+        return logs
+
     def _open_quorum(self, identity: Identity, wall_ms: int) -> QuorumHost:
         settings = self.settings
         config = resolve(METADATA_CONFIG)
@@ -531,7 +546,7 @@ class Node:
         if self.failure is not None:
             return
         self.failure = reason
-        forget_run(self.disk)
+        self.last_run.forget()
         self.on_trouble(f"the data directory takes no more writes until a restart: {reason}")
         self.followers.stop()
         error = StorageError(reason)

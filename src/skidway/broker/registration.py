@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skidway.broker.last_run import note_run
 from skidway.errors import ErrorCode
 from skidway.limits import INT64_MAX
 from skidway.runtime.timers import Timer
@@ -161,7 +160,7 @@ class Registration:
         match response:
             case BrokerRegistrationResponse(error_code=ErrorCode.NONE):
                 self._previous_epoch = response.broker_epoch
-                note_run(self._node.disk, response.broker_epoch)
+                self._node.last_run.note(response.broker_epoch)
                 self.registered(response.broker_epoch, fenced=True)
                 wait_ms = 0
             case BrokerRegistrationResponse():

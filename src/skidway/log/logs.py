@@ -29,6 +29,7 @@ from skidway.log.checkpoints import (
     write_offsets,
 )
 from skidway.log.log import Log
+from skidway.log.rewriting import write_anew
 from skidway.log.settings import LogSettings
 from skidway.log.sync import snapshot_offset
 from skidway.ports import Disk, File
@@ -170,6 +171,25 @@ class Logs:
             return parse_partition_metadata(self.disk.read(f"{directory}/{PARTITION_METADATA}"))
         except FileNotFoundError:
             return None
+
+    def write_anew(self) -> int:
+        """A sync has failed since the machine was started, and what it was about cannot be told from what is there: to
+        be called before anything is loaded. Returns how many bytes that took. StorageError when it fails again."""
+        written = 0
+        try:
+            for name in self.disk.list(""):
+                key = parse_directory_name(name)
+                if key is not None or name.endswith(_STRAY):
+                    point = 0 if key is None else self._saved[RECOVERY_POINTS].get(key, 0)
+                    written += write_anew(self.disk, name, point)
+            self.disk.sync_directory("")
+        except OSError as error:
+            raise StorageError(
+                f"a sync of this data directory has failed before, and writing anew what was not synced failed too: "
+                f"{error}. Nothing that is read from this disk can be trusted: look at the disk, then start again; "
+                "after a reboot the node begins with what the disk really has"
+            ) from error
+        return written
 
     @property
     def saved_watermarks(self) -> dict[TopicPartition, int]:

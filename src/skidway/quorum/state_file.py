@@ -41,6 +41,8 @@ class StateFile:
             if self._disk.size(self._path) > _BYTES_MAX:
                 raise StorageError(f"{self._path} is larger than {_BYTES_MAX} bytes: it is no quorum state")
             data = self._disk.read(self._path)
+            # Whoever wrote it may have been killed before its name was durable, and what it says is acted upon.
+            self._disk.sync_directory(self._path.rpartition("/")[0])
         except FileNotFoundError:
             return Remembered()
         try:

@@ -10,6 +10,7 @@ import fcntl
 import os
 import stat
 import threading
+from collections.abc import Callable
 
 from skidway.ports import Buffer
 
@@ -32,10 +33,11 @@ class DataDirectoryInUse(Exception):
 
 
 class RealFile:
-    __slots__ = ("_closing", "_fd", "_size", "_sync_failure", "_sync_turn", "_syncs")
+    __slots__ = ("_closing", "_disk", "_fd", "_size", "_sync_failure", "_sync_turn", "_syncs")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, disk: "RealDisk") -> None:
         self._fd = fd
+        self._disk = disk
         self._size = os.fstat(fd).st_size
         self._syncs = 0
         # The kernel tells a failed write-back once, to whoever syncs first; everybody after it must hear of it too.
@@ -115,6 +117,7 @@ class RealFile:
                     _datasync(self._fd)
                 except OSError as error:
                     self._sync_failure = error
+                    self._disk.on_sync_failed()
                     raise
         finally:
             with _sync_lock:
@@ -157,6 +160,7 @@ class RealDisk:
         """Without `lock`, for a child of the broker that has it."""
         self.root = os.path.abspath(root)
         os.makedirs(self.root, exist_ok=True)
+        self.on_sync_failed: Callable[[], None] = _nobody_asks
         self._lock_fd = _lock(self.root) if lock else -1
 
     def close(self) -> None:
@@ -167,7 +171,7 @@ class RealDisk:
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(os.open(self._locate(path), flags, 0o644))
+        return RealFile(os.open(self._locate(path), flags, 0o644), self)
 
     def read(self, path: str) -> bytes:
         # Not by `open`: a start reads a handful of small files for every partition.
@@ -191,14 +195,14 @@ class RealDisk:
                 rest = memoryview(data).cast("B")
                 while rest:
                     rest = rest[os.write(fd, rest) :]
-                os.fsync(fd)
+                self._sync(fd)
             finally:
                 os.close(fd)
             os.rename(temporary, target)
         except OSError:
             _remove_if_there(temporary)
             raise
-        _sync_directory(os.path.dirname(target))
+        self._sync_directory(os.path.dirname(target))
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(self._locate(path)))
@@ -224,7 +228,7 @@ class RealDisk:
         _remove_tree(self._locate(path))
 
     def sync_directory(self, path: str) -> None:
-        _sync_directory(self._locate(path))
+        self._sync_directory(self._locate(path))
 
     def boot_id(self) -> str:
         try:
@@ -236,6 +240,20 @@ class RealDisk:
     def usage(self) -> tuple[int, int]:
         volume = os.statvfs(self.root)
         return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
+    def _sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._sync(fd)
+        finally:
+            os.close(fd)
+
+    def _sync(self, fd: int) -> None:
+        try:
+            os.fsync(fd)
+        except OSError:
+            self.on_sync_failed()
+            raise
 
     def _locate(self, path: str) -> str:
         """Topic names reach paths: nothing may lead out of the data directory."""
@@ -292,9 +310,5 @@ def _remove_tree(path: str) -> None:
     os.rmdir(path)
 
 
-def _sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def _nobody_asks() -> None:
+    pass

@@ -6,13 +6,19 @@ sync whether it is new, old or torn, for every file how long it is, and for ever
 happened; files and directories are independent, so writes are reordered across them.
 
 Faults to order beforehand: a capacity (then writes fail with ENOSPC after a part was written and cut off again),
-syncs that fail (the dirty sectors are then taken for clean and are never written, as Linux does), and a crash in the
-middle of the n-th operation (`Crashed`, which no `except Exception` catches).
+syncs that fail, and a crash in the middle of the n-th operation (`Crashed`, which no `except Exception` catches).
+
+A sync that fails takes the dirty sectors for clean, as Linux does: they stay in memory and are never written. The next
+process sees them, later syncs succeed, a crash loses them, and `evict` may drop them at any time, after which reading
+shows what is on the platter. To write to them again helps where the file had such sectors before, and nowhere else:
+ext4 goes on taking new blocks for empty once their first write has failed, whatever is written to them later. Names
+are another matter: file systems journal them, so those of a failed sync wait for the next one.
 """
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 from skidway.ports import Buffer, Random
 
@@ -24,23 +30,49 @@ class Crashed(BaseException):
 
 
 class _Inode:
-    __slots__ = ("data", "dirty", "durable")
+    __slots__ = ("data", "dirty", "durable", "lost", "unwritten")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.durable = bytearray()
         self.dirty: set[int] = set()
+        self.lost: set[int] = set()
+        """Sectors that are called written since a sync failed, and are not."""
+        self.unwritten: set[int] = set()
+        """Those of them that were new: until the machine starts anew, no sync reaches them."""
 
     def touch(self, start: int, end: int) -> None:
-        self.dirty.update(range(start // SECTOR, (end + SECTOR - 1) // SECTOR))
+        sectors = range(start // SECTOR, (end + SECTOR - 1) // SECTOR)
+        self.dirty.update(sectors)
+        self.lost.difference_update(sectors)
+
+    def lose(self) -> None:
+        begun, size = len(self.durable), len(self.data)
+        self.unwritten.update(sector for sector in self.dirty if begun <= sector * SECTOR < size)
+        self.lost |= self.dirty
+        self.dirty.clear()
+
+    def give_back(self, size: int) -> None:
+        """The file ends here: what lies behind will be new once more."""
+        self.unwritten = {sector for sector in self.unwritten if sector * SECTOR < size}
+
+    def evict(self, random: Random) -> None:
+        size = len(self.data)
+        chance = random.randrange(3) if self.lost else 0
+        for sector in sorted(self.lost):
+            if random.randrange(4) < chance:
+                start, end = min(sector * SECTOR, size), min(sector * SECTOR + SECTOR, size)
+                self.data[start:end] = self.durable[start:end].ljust(end - start, b"\0")
+                self.lost.remove(sector)
 
     def write_back(self) -> None:
         size = len(self.data)
         del self.durable[size:]
         self.durable.extend(bytes(size - len(self.durable)))
-        for sector in self.dirty:
+        for sector in self.dirty - self.unwritten:
             start = sector * SECTOR
             self.durable[start : start + SECTOR] = self.data[start : start + SECTOR]
+        self.lost |= self.dirty & self.unwritten
         self.dirty.clear()
 
     def crash(self, random: Random) -> None:
@@ -57,11 +89,13 @@ class _Inode:
                 fate = random.randrange(3)
                 if fate == 2:
                     fresh = fresh[: random.randrange(len(fresh) + 1)]
-                if fate:
+                if fate and sector not in self.unwritten:
                     left[start : start + len(fresh)] = fresh
             self.durable = left
         self.data = bytearray(self.durable)
         self.dirty.clear()
+        self.lost.clear()
+        self.unwritten.clear()
 
 
 class _Directory:
@@ -79,6 +113,10 @@ class _Directory:
     def sync(self) -> None:
         self.durable = dict(self.entries)
         self.changes.clear()
+
+    def evict(self, random: Random) -> None:
+        for name in sorted(self.entries):
+            self.entries[name].evict(random)
 
     def crash(self, random: Random) -> None:
         for names in self.changes:
@@ -149,12 +187,14 @@ class SimFile:
         del inode.data[size:]
         inode.data.extend(bytes(size - len(inode.data)))
         inode.touch(min(size, before), max(size, before))
+        inode.give_back(size)
 
     def sync(self) -> None:
         self._alive()
         self._disk.step("sync")
         if self._disk.sync_fails():
-            self._inode.dirty.clear()
+            self._inode.lose()
+            self._disk.on_sync_failed()
             raise OSError(errno.EIO, "Input/output error")
         self._inode.write_back()
 
@@ -180,6 +220,7 @@ class SimDisk:
         """Numbers of the syncs that fail, counted from 0; None: none."""
         self.syncs = 0
         self.counts: dict[str, int] = {}
+        self.on_sync_failed: Callable[[], None] = _nobody_asks
         self._root = _Directory()
 
     # Faults.
@@ -213,6 +254,10 @@ class SimDisk:
         """The process ends and the machine goes on: files keep what was written, synced or not."""
         self.era += 1
         self.crash_at = None
+
+    def evict(self, random: Random) -> None:
+        """Memory is short: some of the pages that only seem to be written are dropped."""
+        self._root.evict(random)
 
     def used(self) -> int:
         return _bytes_below(self._root)
@@ -304,6 +349,7 @@ class SimDisk:
     def sync_directory(self, path: str) -> None:
         self.step("sync_directory")
         if self.sync_fails():
+            self.on_sync_failed()
             raise OSError(errno.EIO, "Input/output error")
         self._directory(path).sync()
 
@@ -339,6 +385,10 @@ class SimDisk:
     def _parent(self, path: str) -> tuple[_Directory, str]:
         parent, _, name = path.rpartition("/")
         return self._directory(parent), name
+
+
+def _nobody_asks() -> None:
+    pass
 
 
 def _bytes_below(directory: _Directory) -> int:

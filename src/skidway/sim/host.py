@@ -219,6 +219,7 @@ class Host:
         self.random = world.stream(f"{self.name} node")
         self._disk_random = world.stream(f"{self.name} disk")
         self._speed_random = world.stream(f"{self.name} speed")
+        self._cache_random = world.stream(f"{self.name} page cache")
         self.clock = HostClock(world, world.stream(f"{self.name} clock"))
         self.disk = SimDisk() if disk is None else disk
         self.speed = DiskSpeed() if speed is None else speed
@@ -305,13 +306,14 @@ class Host:
     def kill(self) -> None:
         """The process ends at once; the machine goes on, so files keep what was written.
 
-        Not after a failed sync: then memory shows what the disk does not have, which no process can find out.
+        After a failed sync some of it is in memory only, where it may stay or not, and no process can find out.
         """
-        if self.node is not None and self.node.failure is not None:
-            self.power_off()
-            return
         self._die("killed", silent=False)
+        self._end_process()
+
+    def _end_process(self) -> None:
         self.disk.kill()
+        self.disk.evict(self._cache_random)
 
     def _die(self, how: str, *, silent: bool) -> None:
         if self.node is None:
@@ -383,10 +385,7 @@ class Host:
             self.world.say(self.name, f"not all could be saved: {error}")
         self.world.say(self.name, "stopped")
         self._leave(silent=False)
-        if node.failure is None:
-            self.disk.kill()
-        else:
-            self.disk.crash(self._disk_random)
+        self._end_process()
 
     def pause(self) -> None:
         if self.node is not None:

@@ -222,13 +222,27 @@ class Nemesis:
     def _bad_sync(self, fault: Fault, host: Host, random: Random) -> None:
         if not self.plan.lossy:
             return  # a failed sync takes what was not synced, and here that is what was promised
-        host.disk.failing_syncs = {host.disk.syncs + random.randrange(20)}
+        first = host.disk.syncs + random.randrange(20)
+        # A stream of its own, so that seeds from before there was a choice keep their draws.
+        choice = self.world.stream(f"after {fault}")
+        machine_goes_on = choice.random() < 0.5
+        host.disk.failing_syncs = set(range(first, first + (choice.choice([1, 4, 50]) if machine_goes_on else 1)))
 
         def repaired() -> None:
             host.disk.failing_syncs = None
-            if host.is_hurt:
+            if host.is_hurt and machine_goes_on:
+                self.world.mark("bad sync, same boot")
+                host.kill()
+                # What it believed and promised since is put to the test.
+                self.world.after(choice.randrange(200, 3_000) * MS, lost)
+            elif host.is_hurt:
                 self._down(host)
             self.revive(host)
+
+        def lost() -> None:
+            if not self.over:
+                self._down(host)
+                self._later(fault, lambda: self.revive(host))
 
         self._later(fault, repaired)
 

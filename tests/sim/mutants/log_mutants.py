@@ -12,6 +12,7 @@ from skidway.log import producers
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.loading import Loader
 from skidway.log.log import Log
+from skidway.log.logs import Logs
 from skidway.log.producers import Producers
 from skidway.log.recovery import Replay
 from skidway.log.segment import Segment
@@ -221,4 +222,11 @@ def tail_not_cut() -> Iterator[None]:
         del segments[number + 1 :]
 
     with patch.object(Loader, "_cut", cut):
+        yield
+
+
+@contextmanager
+def failed_sync_tail_believed() -> Iterator[None]:
+    """After a failed sync a new process on the same boot believes what only the page cache has ("fsyncgate")."""
+    with patch.object(Logs, "write_anew", lambda self: 0):
         yield

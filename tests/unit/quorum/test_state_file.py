@@ -94,3 +94,19 @@ def test_a_full_disk_keeps_the_old_state() -> None:
     with pytest.raises(StorageError, match="No space"):
         file.save(Remembered(2, -1, member(2)))
     assert StateFile(disk).load() == Remembered(1, -1, member(1))
+
+
+def test_what_a_killed_process_left_and_the_next_one_read_outlives_a_loss_of_power() -> None:
+    for stop in range(1, 8):
+        for seed in range(8):
+            disk = SimDisk()
+            StateFile(disk).save(Remembered(1, -1, member(1)))
+            disk.crash_at = disk.operations + stop
+            try:
+                StateFile(disk).save(Remembered(2, -1, member(2)))
+            except Crashed:
+                pass
+            disk.kill()
+            read = StateFile(disk).load()
+            disk.crash(Random(seed))
+            assert StateFile(disk).load() == read

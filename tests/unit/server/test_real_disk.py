@@ -116,6 +116,22 @@ def test_truncate_then_append(disk: RealDisk) -> None:
     assert file.read_at(0, 99) == b"0123ab"
 
 
+def test_a_sync_that_fails_is_told_before_its_error_is_raised(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    disk.on_sync_failed = lambda: told.append("failed")
+
+    def failing(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    file = disk.open("a.log", create=True)
+    monkeypatch.setattr(disk_module.os, "fsync", failing)
+    monkeypatch.setattr(disk_module, "_datasync", failing)
+    for number, sync in enumerate((file.sync, lambda: disk.sync_directory(""), lambda: disk.write_atomic("b", b"x"))):
+        with pytest.raises(OSError, match="Input/output"):
+            sync()
+        assert len(told) == number + 1
+
+
 def test_atomic_replacement_keeps_the_old_content_when_it_fails(
     disk: RealDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
