@@ -37,8 +37,16 @@ check: $(STAMP)
 
 ## test         all tests that need nothing but Python
 test: bytecode
+	@$(MAKE) --no-print-directory -j2 test-spark test-others
+
+# Side by side: both wait a lot. Spark's tests are one process, one after another, and print when they are done.
+.PHONY: test-spark test-others
+test-others:
 	$(BIN)/pytest -q -n 2 --dist loadgroup -m 'not chaos and not spark' tests
-	$(BIN)/pytest -q -m 'spark and not chaos' tests/spark
+
+test-spark:
+	@log=$$(mktemp); code=0; $(BIN)/pytest -q -m 'spark and not chaos' tests/spark >"$$log" 2>&1 || code=$$?; \
+	echo; echo "tests that run Spark:"; cat "$$log"; rm -f "$$log"; exit $$code
 
 ## demo         a broker, a shop's events and four pipelines on Spark for about a minute (ARGS="--seconds 20")
 demo: bytecode

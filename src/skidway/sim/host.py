@@ -155,7 +155,7 @@ class _Outbound:
             self.failed()
             return
         self.end = end
-        end.on_bytes = lambda data: self.host.enter(self.life, lambda: self._receive(data))
+        end.on_bytes = lambda data: self.host.enter(self.life, partial(self._receive, data))
         end.on_closed = lambda: self.host.enter(self.life, self._closed)
         self.host.outbound[self] = None
         self.link.opened(self.host.clock.monotonic_ms())
@@ -428,7 +428,7 @@ class Host:
         if not self._turn_scheduled:
             self._turn_scheduled = True
             life = self.life
-            self.world.after(20, lambda: self.enter(life, self._end_turn))
+            self.world.after(20, partial(self.enter, life, self._end_turn))
 
     def _end_turn(self) -> None:
         self._turn_scheduled = False
@@ -451,7 +451,7 @@ class Host:
         self._timer_ms = deadline_ms
         life = self.life
         when_us = max(self.clock.world_us(deadline_ms), self.world.now_us + MS)
-        self.world.at(when_us, lambda: self.enter(life, lambda: self._on_timer(deadline_ms)))
+        self.world.at(when_us, partial(self.enter, life, partial(self._on_timer, deadline_ms)))
 
     def _on_timer(self, deadline_ms: int) -> None:
         if self._timer_ms != deadline_ms:
@@ -527,7 +527,7 @@ class Host:
         life = self.life
         inbound = _Inbound(self, end, node.connect(f"{end.far}:1000"))
         self.inbound[inbound] = None
-        end.on_bytes = lambda data: self.enter(life, lambda: inbound.receive(data))
+        end.on_bytes = lambda data: self.enter(life, partial(inbound.receive, data))
         end.on_closed = lambda: self.enter(life, inbound.closed)
 
     def _dial(self, link: Any) -> None:

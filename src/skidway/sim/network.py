@@ -9,6 +9,8 @@ Connecting through a cut is tried again and then fails; to a place where nobody 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from math import log
 from random import Random
 
 from skidway.ports import Buffer
@@ -117,13 +119,14 @@ class Network:
 
     def delay(self, source: str, target: str) -> int:
         base = self.latency_us
-        drawn = base // 4 + int(self._random.expovariate(1 / base))
-        return drawn * self.slow.get((source, target), 1)
+        # What `expovariate(1 / base)` draws, without the call: this is asked for every piece of data.
+        drawn = base // 4 + int(-log(1.0 - self._random.random()) / (1 / base))
+        return drawn * self.slow.get((source, target), 1) if self.slow else drawn
 
     def carry(self, end: End, data: bytes | None) -> None:
         arrival = max(self.world.now_us + self.delay(end.place, end.far), end.clear_us)
         end.clear_us = arrival
-        self.world.at(arrival, lambda: self._arrive(end, data))
+        self.world.at(arrival, partial(self._arrive, end, data))
 
     def _arrive(self, end: End, data: bytes | None) -> None:
         if end.held is not None:

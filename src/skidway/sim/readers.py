@@ -20,6 +20,8 @@ from skidway.wire.schema.fetch import FetchPartition, FetchRequest, FetchRespons
 
 RECORD_BYTES_MAX = 1 << 20
 RETRY_MS = 50
+RETRIES_MAX = 16
+"""Each retry asks every leader and may so cause several more: without a limit they become a flood."""
 RETRIED = ROUTING_ERRORS | {ErrorCode.OFFSET_NOT_AVAILABLE}
 
 Partition = tuple[str, int]
@@ -65,6 +67,7 @@ class Reader(Client):
             (topic, index): Position() for topic, count in partitions.items() for index in range(count)
         }
         self._fetching: dict[int, bool] = {}
+        self._retries = 0
         self.on_read: Callable[[str, int, int], None] | None = None
 
     def on_metadata(self) -> None:
@@ -134,9 +137,18 @@ class Reader(Client):
                     self._take(key, position, data, asked[key][1])
         if troubled:
             self.refresh()
-            self.after(RETRY_MS * (0.5 + self.random.random()), self._pump)
+            self._retry()
         else:
             self._pump()
+
+    def _retry(self) -> None:
+        def due() -> None:
+            self._retries -= 1
+            self._pump()
+
+        if self._retries < RETRIES_MAX:
+            self._retries += 1
+            self.after(RETRY_MS * (0.5 + self.random.random()), due)
 
     def _on_error(self, key: Partition, position: Position, data: PartitionData) -> None:
         if data.error_code in RETRIED:

@@ -133,11 +133,18 @@ class Run:
         last.stop()
 
 
+def _collect() -> None:
+    """Free the run before. What was there before the first one is set aside: it need not be looked at again."""
+    gc.collect()
+    if not gc.get_freeze_count():
+        gc.freeze()
+
+
 def run_plan(plan: Plan, on_line: Callable[[str], None] | None = None) -> Verdict:
     run = Run(plan, on_line)
     verdict = Verdict(plan.seed, plan=plan.describe(), faults=len(plan.faults))
     began = process_time()
-    gc.collect()
+    _collect()
     gc.disable()
     try:
         with guard.forbidden():

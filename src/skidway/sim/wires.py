@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from skidway.sim.network import Address, End, Network
@@ -20,6 +21,7 @@ from skidway.wire.message import Message
 from skidway.wire.registry import api
 
 LENGTH = struct.Struct(">i")
+NEVER = 1 << 62
 Respond = Callable[[Any], None]
 
 VERSIONS = {0: 11, 1: 16, 2: 9, 3: 12, 8: 9, 9: 9, 10: 6, 19: 7, 20: 6, 22: 5, 68: 1}
@@ -27,14 +29,15 @@ VERSIONS = {0: 11, 1: 16, 2: 9, 3: 12, 8: 9, 9: 9, 10: 6, 19: 7, 20: 6, 22: 5, 6
 
 
 class Wire:
-    __slots__ = ("_awaited", "_buffer", "_correlation_id", "_end", "_queued", "broken", "brokers")
+    __slots__ = ("_alarm_us", "_awaited", "_buffer", "_correlation_id", "_end", "_queued", "broken", "brokers")
 
     def __init__(self, brokers: Brokers, address: Address) -> None:
         self.brokers = brokers
         self.broken = False
         self._end: End | None = None
         self._queued: list[bytes] = []
-        self._awaited: deque[tuple[int, int, int, Respond]] = deque()
+        self._awaited: deque[tuple[int, int, int, Respond, int]] = deque()
+        self._alarm_us = NEVER
         self._buffer = bytearray()
         self._correlation_id = 0
         brokers.network.connect(brokers.place, address, self._opened, self.give_up)
@@ -49,12 +52,14 @@ class Wire:
         parts: list[Any] = [write_request_header(key, version, correlation_id, self.brokers.place)]
         api(key).request.encoder(version)(request, parts)
         data = b"".join(frame(parts))  # type: ignore[arg-type]
-        self._awaited.append((key, version, correlation_id, respond))
+        expires_us = self.brokers.world.now_us + timeout_us
+        self._awaited.append((key, version, correlation_id, respond, expires_us))
         if self._end is None:
             self._queued.append(data)
         else:
             self._end.send(data)
-        self.brokers.world.after(timeout_us, lambda: self._expire(correlation_id))
+        if expires_us < self._alarm_us:
+            self._watch(expires_us)
 
     def say(self, request: Message) -> None:
         """A request without an answer: acks=0."""
@@ -77,8 +82,8 @@ class Wire:
             self._end.close()
             self._end = None
         awaited, self._awaited = self._awaited, deque()
-        for _, _, _, respond in awaited:
-            respond(None)
+        for waiting in awaited:
+            waiting[3](None)
 
     def _opened(self, end: End) -> None:
         if self.broken:
@@ -94,9 +99,21 @@ class Wire:
             end.send(data)
         self._queued.clear()
 
-    def _expire(self, correlation_id: int) -> None:
-        if self._awaited and self._awaited[0][2] <= correlation_id:
-            self.give_up()
+    def _watch(self, expires_us: int) -> None:
+        """One alarm for all that is awaited: nearly every answer comes long before it."""
+        self._alarm_us = expires_us
+        self.brokers.world.at(expires_us, partial(self._expire, expires_us))
+
+    def _expire(self, alarm_us: int) -> None:
+        if alarm_us != self._alarm_us:
+            return  # an earlier one was set meanwhile
+        self._alarm_us = NEVER
+        if self._awaited:
+            nearest_us = min([waiting[4] for waiting in self._awaited])
+            if nearest_us <= alarm_us:
+                self.give_up()
+            else:
+                self._watch(nearest_us)
 
     def _receive(self, data: bytes) -> None:
         buffer = self._buffer
@@ -107,7 +124,7 @@ class Wire:
                 return
             body = bytes(buffer[LENGTH.size : end])
             del buffer[:end]
-            key, version, expected, respond = self._awaited.popleft()
+            key, version, expected, respond, _ = self._awaited.popleft()
             correlation_id, position = read_response_header(key, version, body)
             assert correlation_id == expected, "a broker answered another request"
             message, _ = api(key).response.decoder(version)(body, position)
