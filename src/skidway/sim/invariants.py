@@ -8,6 +8,7 @@ from __future__ import annotations
 from skidway.broker.node import Node
 from skidway.log.log import Log
 from skidway.sim.cluster import Cluster
+from skidway.sim.election_laws import ElectionLaws
 from skidway.sim.group_laws import GroupLaws
 from skidway.sim.history import History
 from skidway.sim.host import Host
@@ -28,6 +29,7 @@ class Invariants:
         self._promised: dict[str, dict[str, int]] = {}
         self._opened: dict[str, int] = {}
         self.quorum = QuorumLaws(cluster)
+        self.elections = ElectionLaws()
         self.partitions = PartitionLaws(cluster, history)
         self.groups = GroupLaws(world, cluster)
         self._sweeps = 0
@@ -66,6 +68,8 @@ class Invariants:
         """Called after everything that happens to a machine, so only to note what changed."""
         node = host.node
         assert node is not None
+        self.elections.on_step(host, node)
+        self.partitions.on_step(node)
         if self._opened.get(host.name) != host.life and node.hosting.started:
             self._opened[host.name] = host.life
             self._check_recovered(host, node)
