@@ -28,6 +28,9 @@ class Invariants:
         self.history = history
         self._promised: dict[str, dict[str, int]] = {}
         self._opened: dict[str, int] = {}
+        self._truncations: dict[str, int] = {}
+        """How often a machine has cut a file, and of each of its logs, by life and name, how often that was cut."""
+        self._cuts: dict[tuple[str, int, str], int] = {}
         self.quorum = QuorumLaws(cluster)
         self.elections = ElectionLaws()
         self.partitions = PartitionLaws(cluster, history)
@@ -70,11 +73,32 @@ class Invariants:
         assert node is not None
         self.elections.on_step(host, node)
         self.partitions.on_step(node)
+        truncations = host.disk.counts.get("truncate", 0)
+        if truncations != self._truncations.get(host.name):
+            self._truncations[host.name] = truncations
+            self._check_cut(host, node)
         if self._opened.get(host.name) != host.life and node.hosting.started:
             self._opened[host.name] = host.life
             self._check_recovered(host, node)
 
+    def _check_cut(self, host: Host, node: Node) -> None:
+        """Of what was cut off, nothing is remembered."""
+        if self._opened.get(host.name) != host.life:
+            return
+        for name, log in _logs(node)[1:]:
+            key = (host.name, host.life, name)
+            before = self._cuts.get(key, 0)
+            self._cuts[key] = log.truncated.count
+            starts = log.epochs.starts
+            if log.truncated.count != before and log.failure is None and starts and starts[-1] >= log.end_offset:
+                raise Violation(
+                    "epoch-cache",
+                    f"{host.name} {name} was cut to {log.end_offset}: {log.epochs.entries()} is remembered",
+                )
+
     def _check_recovered(self, host: Host, node: Node) -> None:
+        for name, log in _logs(node)[1:]:
+            self._cuts[host.name, host.life, name] = log.truncated.count
         for name, log in _logs(node):
             if log.quarantined:
                 if "[Errno" not in str(log.failure) and len(self.cluster.hosts) == 1:
