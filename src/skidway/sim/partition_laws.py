@@ -203,8 +203,8 @@ class PartitionLaws:
             if copy is not None and copy.role.leader_epoch < leader.epoch:
                 raise Violation(
                     "fencing",
-                    f"{host.name} leads {partition} in epoch {leader.epoch} and counts on {far.name}, which has heard of "
-                    f"epoch {copy.role.leader_epoch} only",
+                    f"{host.name} leads {partition} in epoch {leader.epoch} and counts on {far.name}, which knows no "
+                    f"epoch after {copy.role.leader_epoch}",
                 )
 
     # --- the end ---
