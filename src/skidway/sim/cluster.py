@@ -76,6 +76,7 @@ def node_settings(plan: Plan, number: int) -> NodeSettings:
         "auto_create_topics": False,
         "default_replication_factor": min(3, plan.nodes),
         "checkpoint_ms": plan.checkpoint_ms,
+        "replica_lag_ms": plan.replica_lag_ms,
         "retention_check_ms": 10_000,
         "compaction_check_ms": 10_000,
         "groups": GroupSettings(

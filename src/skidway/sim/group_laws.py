@@ -2,7 +2,8 @@
 
 | law | meaning |
 |---|---|
-| committed-offsets | who asks for a committed offset is told one that may be the last: none is lost |
+| committed-offsets | what a coordinator has and tells may have been committed last: nothing is lost or comes too late |
+| coordinators | only the leader of its partition has a coordinator |
 | one-owner | no partition is given to two members at once |
 | member-epochs | a member is never told an older epoch than before; none is ahead of its group |
 | group-progress | after the faults a group reads everything |
@@ -12,8 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from skidway.broker.coordinators import OFFSETS_TOPIC
+from skidway.broker.node import Node
 from skidway.errors import ErrorCode
 from skidway.groups.consumer_group import ConsumerGroup
+from skidway.groups.partition import partition_of
 from skidway.sim.cluster import Cluster
 from skidway.sim.readers import Partition
 from skidway.sim.world import Violation, World
@@ -34,10 +38,14 @@ NOT_DONE = frozenset(
 
 @dataclass(slots=True, eq=False)
 class Commit:
+    who: str
     offset: int
     sent_us: int
     done_us: int = NEVER
+    """By when it has happened, if it ever does."""
     acked: bool = False
+    late: bool = False
+    """Sent by a member after another was given the partition."""
 
 
 class GroupLaws:
@@ -46,11 +54,22 @@ class GroupLaws:
         self.cluster = cluster
         self.commits: dict[tuple[str, Partition], list[Commit]] = {}
         self.acknowledged = 0
+        self._owners: dict[tuple[str, Partition], tuple[int, str]] = {}
+        """Who was given a partition last, and in which epoch."""
+        self._checked_offset = -1
 
     # --- what members tell ---
 
-    def committing(self, group: str, key: Partition, offset: int) -> tuple[str, Partition, Commit]:
-        commit = Commit(offset, self.world.now_us)
+    def committing(
+        self, who: str, epoch: int, group: str, key: Partition, offset: int
+    ) -> tuple[str, Partition, Commit]:
+        commit = Commit(who, offset, self.world.now_us)
+        given_epoch, owner = self._owners.get((group, key), (epoch, who))
+        if given_epoch > epoch and owner != who:
+            # It does not know yet that it has lost the partition: this must be refused.
+            commit.late = True
+            self.world.mark("commit by a former owner")
+            return group, key, commit
         commits = self.commits.setdefault((group, key), [])
         commits.append(commit)
         if len(commits) > 2 * KEPT:
@@ -60,28 +79,45 @@ class GroupLaws:
     def answered(self, token: tuple[str, Partition, Commit], code: int | None) -> None:
         group, key, commit = token
         if code == ErrorCode.NONE:
+            if commit.late:
+                raise Violation(
+                    "committed-offsets",
+                    f"{commit.who} commits {commit.offset} for {group} in {key}, which another member was given before",
+                )
             commit.acked = True
-            commit.done_us = self.world.now_us
+            commit.done_us = min(commit.done_us, self.world.now_us)
             self.acknowledged += 1
-        elif code in NOT_DONE and code != ErrorCode.NOT_COORDINATOR:
+        elif code in NOT_DONE and code != ErrorCode.NOT_COORDINATOR and commit in self.commits.get((group, key), []):
             self.commits[group, key].remove(commit)
 
+    def took(self, who: str, epoch: int, group: str, key: Partition) -> None:
+        """A member was given a partition. So whoever had it before has lost it by now, and with it its epoch: what it
+        sent and was not answered has been committed already, or never will be."""
+        given_epoch, owner = self._owners.get((group, key), (-1, who))
+        if owner != who and epoch <= given_epoch:
+            return  # it does not know yet that it has lost it again
+        self._owners[group, key] = (epoch, who)
+        now_us = self.world.now_us
+        for commit in self.commits.get((group, key), []):
+            if commit.who != who and not commit.acked and commit.done_us == NEVER:
+                commit.done_us = now_us
+                self.world.mark("commit of a lost partition")
+
     def fetched(self, who: str, group: str, key: Partition, offset: int, asked_us: int) -> None:
+        """What a client was told, or a coordinator has: -1 is nothing."""
         commits = self.commits.get((group, key), [])
         known = [commit for commit in commits if commit.acked and commit.done_us <= asked_us]
         if offset < 0:
             if known:
                 raise Violation(
                     "committed-offsets",
-                    f"{who} is told that {group} has committed nothing in {key}; {known[-1].offset} was acknowledged",
+                    f"{who}: {group} has committed nothing in {key}; {known[-1].offset} was acknowledged",
                 )
             return
         newest = max((commit.sent_us for commit in known), default=-1)
         allowed = {commit.offset for commit in commits if commit.done_us >= newest}
         if offset not in allowed:
-            raise Violation(
-                "committed-offsets", f"{who} is told {offset} for {group} in {key}; it could be {sorted(allowed)}"
-            )
+            raise Violation("committed-offsets", f"{who}: {offset} for {group} in {key}; it could be {sorted(allowed)}")
 
     def _prune(self, commits: list[Commit]) -> None:
         newest = max((commit.sent_us for commit in commits if commit.acked), default=-1)
@@ -91,15 +127,42 @@ class GroupLaws:
 
     def sweep(self) -> None:
         for host, node in self.cluster.running:
-            for coordinator in node.groups._loaded.values():
+            for partition, coordinator in node.groups._loaded.items():
+                if not partition.leads:
+                    raise Violation(
+                        "coordinators", f"{host.name} coordinates groups of {partition} and does not lead it"
+                    )
                 for group in coordinator.host.machine.groups.values():
                     if isinstance(group, ConsumerGroup):
                         self._check_group(host.name, group)
+        nodes = [node for _, node in self.cluster.running]
+        newest = max(nodes, key=lambda node: node.quorum.published_offset, default=None)
+        if newest is not None and newest.quorum.published_offset >= self._checked_offset:
+            # Not when all who know better are down: then nobody can say who coordinates.
+            self._checked_offset = newest.quorum.published_offset
+            self._check_offsets(newest)
+
+    def _check_offsets(self, newest: Node) -> None:
+        topic = newest.image.topics.get(OFFSETS_TOPIC)
+        for described in [] if topic is None else topic.partitions:
+            host = self.cluster.hosts.get(described.leader)
+            if topic is None or host is None or host.node is None or host.paused:
+                continue
+            partition = host.node.partitions.get(topic.id, described.index)
+            loaded = None if partition is None else host.node.groups._loaded.get(partition)
+            if partition is None or loaded is None or partition.leader.epoch != described.leader_epoch:
+                continue
+            offsets = loaded.host.machine.offsets
+            for group, key in self.commits:
+                if partition_of(group, len(topic.partitions)) == described.index:
+                    found = offsets.of(group).get(key)
+                    offset = -1 if found is None else found.offset
+                    self.fetched(f"the coordinator on {host.name}", group, key, offset, self.world.now_us)
 
     def _check_group(self, name: str, group: ConsumerGroup) -> None:
         owners: dict[object, str] = {}
         for member_id, member in group.members.items():
-            for held in sorted(member.held):
+            for held in sorted(member.assigned | member.revoking):
                 first = owners.setdefault(held, member_id)
                 if first != member_id:
                     raise Violation("one-owner", f"{name}: {first} and {member_id} both have {held}")

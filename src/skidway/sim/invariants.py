@@ -8,6 +8,7 @@ from __future__ import annotations
 from skidway.broker.node import Node
 from skidway.log.log import Log
 from skidway.sim.cluster import Cluster
+from skidway.sim.election_laws import ElectionLaws
 from skidway.sim.group_laws import GroupLaws
 from skidway.sim.history import History
 from skidway.sim.host import Host
@@ -28,7 +29,11 @@ class Invariants:
         self._promised: dict[str, dict[str, int]] = {}
         self._opened: dict[str, int] = {}
         self._recovered: dict[tuple[str, int], set[str]] = {}
+        self._truncations: dict[str, int] = {}
+        """How often a machine has cut a file, and of each of its logs, by life and name, how often that was cut."""
+        self._cuts: dict[tuple[str, int, str], int] = {}
         self.quorum = QuorumLaws(cluster)
+        self.elections = ElectionLaws()
         self.partitions = PartitionLaws(cluster, history)
         self.groups = GroupLaws(world, cluster)
         self._sweeps = 0
@@ -67,11 +72,32 @@ class Invariants:
         """Called after everything that happens to a machine, so only to note what changed."""
         node = host.node
         assert node is not None
+        self.elections.on_step(host, node)
+        self.partitions.on_step(node)
+        truncations = host.disk.counts.get("truncate", 0)
+        if truncations != self._truncations.get(host.name):
+            self._truncations[host.name] = truncations
+            self._check_cut(host, node)
         if self._opened.get(host.name) != host.life and node.hosting.begun:
             self._check_recovered(host, node)
             if node.hosting.started:
                 self._opened[host.name] = host.life
                 self._promised.pop(host.name, None)
+
+    def _check_cut(self, host: Host, node: Node) -> None:
+        """Of what was cut off, nothing is remembered."""
+        if self._opened.get(host.name) != host.life:
+            return
+        for name, log in _logs(node)[1:]:
+            key = (host.name, host.life, name)
+            before = self._cuts.get(key, 0)
+            self._cuts[key] = log.truncated.count
+            starts = log.epochs.starts
+            if log.truncated.count != before and log.failure is None and starts and starts[-1] >= log.end_offset:
+                raise Violation(
+                    "epoch-cache",
+                    f"{host.name} {name} was cut to {log.end_offset}: {log.epochs.entries()} is remembered",
+                )
 
     def _check_recovered(self, host: Host, node: Node) -> None:
         """Each log when it is there: what its leader has cut off since is not lost."""
@@ -80,6 +106,7 @@ class Invariants:
             if name in known:
                 continue
             known.add(name)
+            self._cuts[host.name, host.life, name] = log.truncated.count
             if log.quarantined:
                 if "[Errno" not in str(log.failure) and len(self.cluster.hosts) == 1:
                     raise Violation("quarantine", f"{host.name} {name}: {log.failure}")

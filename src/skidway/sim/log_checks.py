@@ -6,7 +6,7 @@ producers' state are what a replay gives, lookups through the index find what a 
 
 from __future__ import annotations
 
-from skidway.errors import CorruptMessage
+from skidway.errors import CorruptMessage, StorageError
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.log import Log
 from skidway.log.producers import Producers
@@ -38,6 +38,7 @@ def check_log(who: str, log: Log) -> None:
     _check_offsets(who, log, batches)
     _check_epochs(who, log, batches)
     _check_producers(who, log, batches)
+    _check_index(who, log)
     _check_lookups(who, log, batches)
 
 
@@ -100,13 +101,32 @@ def _check_producers(who: str, log: Log, batches: list[tuple[BatchHeader, bytes]
         )
 
 
+def _check_index(who: str, log: Log) -> None:
+    """Every entry that is in memory: a reader would find out and build it anew, and yet it must not lie."""
+    for segment in log.segments:
+        if segment._index is None or not len(segment.index):
+            continue
+        view = memoryview(segment.file.read_at(0, segment.size))
+        ends = {position: header.last_offset - segment.base_offset for position, header in iter_headers(view)}
+        for offset, position in zip(segment.index.offsets, segment.index.positions, strict=True):
+            if ends.get(position) != offset:
+                raise Violation(
+                    "lookup",
+                    f"{who} {log.directory}: the index of {segment.base_offset} has {offset} at {position}, where "
+                    f"{ends.get(position)} is",
+                )
+
+
 def _check_lookups(who: str, log: Log, batches: list[tuple[BatchHeader, bytes]]) -> None:
     if not batches:
         return
-    for probe in range(PROBES):
+    for probe in range(PROBES + 1):
         header, data = batches[probe * (len(batches) - 1) // PROBES]
         if header.base_offset < log.start_offset:
             continue
-        found = log.read(header.base_offset, 1, committed=False)
+        try:
+            found = log.read(header.base_offset, 1, committed=False)
+        except StorageError as error:
+            raise Violation("lookup", f"{who} {log.directory}: offset {header.base_offset}: {error}") from error
         if found is None or found.read()[: header.size] != data:
             raise Violation("lookup", f"{who} {log.directory}: offset {header.base_offset} is not found where it is")

@@ -199,10 +199,13 @@ class Member(Reader):
             ],
             require_stable=True,
         )
-        life, asked_us = self._life, self.world.now_us
-        self.ask(self.coordinator, request, lambda reply: self._on_offsets(life, asked_us, added, reply), 2_000)
+        asked = (self._life, self.epoch, self.world.now_us)
+        self.ask(self.coordinator, request, lambda reply: self._on_offsets(asked, added, reply), 2_000)
 
-    def _on_offsets(self, life: int, asked_us: int, added: list[Partition], reply: OffsetFetchResponse | None) -> None:
+    def _on_offsets(
+        self, asked: tuple[int, int, int], added: list[Partition], reply: OffsetFetchResponse | None
+    ) -> None:
+        life, epoch, asked_us = asked
         if life != self._life:
             return
         self._reconciling = False
@@ -216,6 +219,7 @@ class Member(Reader):
                 if found.error_code or key not in self.target or key not in added:
                     continue
                 self.laws.fetched(self.place, self.group, key, found.committed_offset, asked_us)
+                self.laws.took(self.place, epoch, self.group, key)
                 self.owned[key] = None
                 self.positions[key] = Position(max(0, found.committed_offset), found.committed_leader_epoch)
         self._pump()
@@ -255,7 +259,10 @@ class Member(Reader):
             topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
         )
         life = self._life
-        tokens = {key: self.laws.committing(self.group, key, offset) for key, offset in offsets.items()}
+        tokens = {
+            key: self.laws.committing(self.place, self.epoch, self.group, key, offset)
+            for key, offset in offsets.items()
+        }
         self.ask(
             self.coordinator,
             request,

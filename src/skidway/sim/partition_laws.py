@@ -3,10 +3,12 @@
 | law | meaning |
 |---|---|
 | leaders | one leader for each epoch of a partition |
-| epochs | what a node is told of a partition never goes back |
-| leader-completeness | the newest leader has everything that was acknowledged or read |
-| candidates | so has everybody who may be elected: the in-sync and the eligible |
-| in-sync | a leader is in sync with itself, and counts on everybody the controller may elect |
+| epochs | what a node is told of a partition never goes back, and what a leader writes is of its epoch |
+| leader-completeness | the newest leader has everything that was acknowledged, read or called committed |
+| candidates | so has everybody who may be elected (in sync or eligible), or is about to be taken in by the leader |
+| in-sync | a leader is in sync with itself, and waits for everybody the controller may elect |
+| fencing | a leader counts on nobody who has not heard of its epoch |
+| moves | a move ends when every replica that is to stay is in sync |
 | membership | in-sync and eligible replicas are replicas, apart from each other; no fenced broker is in sync |
 | copies | below the watermark all copies have the same bytes |
 | bounds | start <= watermark <= end |
@@ -18,6 +20,7 @@ from skidway.broker.node import Node
 from skidway.broker.partition import Partition
 from skidway.metadata.image import Image, Topic
 from skidway.metadata.image import Partition as Described
+from skidway.records.batch import read_header
 from skidway.replica.leader import Leader
 from skidway.sim.cluster import Cluster
 from skidway.sim.history import History
@@ -33,19 +36,30 @@ class PartitionLaws:
         self._leaders: dict[tuple[bytes, int, int], str] = {}
         self._epochs: dict[tuple[str, int, bytes, int], tuple[int, int]] = {}
         self._checked_offset = -1
+        self._begun: set[tuple[bytes, int, int]] = set()
+        """Epochs whose first batch was looked at."""
+        self._replicas: dict[tuple[bytes, int], tuple[int, set[int]]] = {}
+        """Partition epoch, and the replicas that are not just being added."""
 
     def sweep(self) -> None:
-        newest: Node | None = None
         for host, node in self.cluster.running:
             for partition in node.partitions:
                 self._check_role(host, partition)
                 if partition.leads:
                     self._check_leader(host, partition)
-            if newest is None or node.quorum.published_offset > newest.quorum.published_offset:
-                newest = node
-        if newest is not None and newest.quorum.published_offset >= self._checked_offset:
+        newest = max((node for _, node in self.cluster.running), key=_published, default=None)
+        if newest is not None and _published(newest) >= self._checked_offset:
             # Not when all who know better are down: then nobody can say who may be elected.
-            self._check_image(newest.image, newest.quorum.published_offset)
+            self._check_image(newest.image, _published(newest))
+
+    def on_step(self, node: Node) -> None:
+        """What a leader calls committed, all who may be elected have at that very moment."""
+        for partition in node.turn.moved:
+            if isinstance(partition, Partition) and partition.leads:
+                newest = max((other for _, other in self.cluster.running), key=_published)
+                topic = newest.image.topics_by_id.get(partition.topic_id)
+                if _published(newest) >= self._checked_offset and topic is not None:
+                    self._check_candidates(topic, topic.partitions[partition.index])
 
     # --- one copy ---
 
@@ -70,6 +84,21 @@ class PartitionLaws:
             raise Violation("leaders", f"{partition} epoch {leader.epoch} is led by {first} and by {host.name}")
         if host.settings.node_id not in leader.in_sync:
             raise Violation("in-sync", f"{host.name} leads {partition} and is not in sync: {leader.in_sync}")
+        if isinstance(leader, Leader) and epoch_key not in self._begun:
+            self._check_first_batch(host, partition, leader)
+
+    def _check_first_batch(self, host: Host, partition: Partition, leader: Leader) -> None:
+        log, start = partition.log, leader.start_of_epoch_offset
+        if log.failure is not None or not log.start_offset <= start < log.end_offset:
+            return
+        found = log.read(start, 1, committed=False)
+        assert found is not None
+        epoch = read_header(found.read()).partition_leader_epoch
+        if epoch != leader.epoch:
+            raise Violation(
+                "epochs", f"{host.name} leads {partition} in epoch {leader.epoch} and writes epoch {epoch} at {start}"
+            )
+        self._begun.add((partition.topic_id, partition.index, epoch))
 
     # --- the newest metadata ---
 
@@ -79,6 +108,7 @@ class PartitionLaws:
             for described in topic.partitions:
                 if changed:
                     self._check_membership(image, topic, described)
+                    self._check_move(topic, described)
                 self._check_candidates(topic, described)
 
     def _check_membership(self, image: Image, topic: Topic, described: Described) -> None:
@@ -94,19 +124,49 @@ class PartitionLaws:
         if fenced and len(in_sync) > 1:
             raise Violation("membership", f"{name}: {fenced} are fenced and in sync: {in_sync}")
 
+    def _check_move(self, topic: Topic, described: Described) -> None:
+        """Whoever is a replica for good now, and was none before, is in sync."""
+        key = (topic.id, described.index)
+        settled = set(described.replicas) - set(described.adding_replicas)
+        epoch, before = self._replicas.get(key, (-1, settled))
+        self._replicas[key] = (described.partition_epoch, settled)
+        late = settled - before - set(described.isr)
+        # When more than one thing happened since, it may have been in sync and left again.
+        if late and described.partition_epoch == epoch + 1:
+            raise Violation(
+                "moves",
+                f"{topic.name}-{described.index} moved to {described.replicas} while only {described.isr} were in sync",
+            )
+
     def _check_candidates(self, topic: Topic, described: Described) -> None:
         seen = self.history.seen.get((topic.id, described.index))
-        if seen is None:
-            return
-        needed = seen.end_offset
-        for node_id in [*described.isr, *described.eligible_leader_replicas]:
+        needed = 0 if seen is None else seen.end_offset
+        copies = self._copies(topic, described)
+        leader = copies.get(described.leader)
+        joining: list[int] = []
+        if leader is not None and isinstance(leader[1].leader, Leader):
+            host, partition = leader
+            leading = partition.leader
+            assert isinstance(leading, Leader)
+            if leading.epoch == described.leader_epoch:
+                self._check_counted(host, partition, leading, described)
+                needed = max(needed, leading.high_watermark)
+                joining = leading.proposal.added if leading.proposal is not None else []
+        for node_id in [*described.isr, *described.eligible_leader_replicas, *joining]:
+            if node_id in copies:
+                self._check_complete(*copies[node_id], described, needed)
+
+    def _copies(self, topic: Topic, described: Described) -> dict[int, tuple[Host, Partition]]:
+        """Where it can be looked at: of machines that run, and whose disk does what it should."""
+        found = {}
+        for node_id in described.replicas:
             host = self.cluster.hosts.get(node_id)
             if host is None or host.node is None or host.paused:
                 continue
             partition = host.node.partitions.get(topic.id, described.index)
-            if partition is None or partition.log.quarantined or partition.log.failure is not None:
-                continue
-            self._check_complete(host, partition, described, needed)
+            if partition is not None and not partition.log.quarantined and partition.log.failure is None:
+                found[node_id] = (host, partition)
+        return found
 
     def _check_complete(self, host: Host, partition: Partition, described: Described, needed: int) -> None:
         log = partition.log
@@ -116,26 +176,36 @@ class PartitionLaws:
             raise Violation(
                 "leader-completeness",
                 f"{host.name} leads {partition} in epoch {described.leader_epoch} and ends at {log.end_offset}; "
-                f"clients were promised everything below {needed}",
+                f"everything below {needed} was promised",
             )
         if stored < needed:
             raise Violation(
                 "candidates",
                 f"{host.name} may be elected for {partition} (in sync {described.isr}, eligible "
-                f"{described.eligible_leader_replicas}) and has {stored}; clients were promised {needed}",
+                f"{described.eligible_leader_replicas}) and has {stored}; everything below {needed} was promised",
             )
-        if leads and partition.leads and isinstance(partition.leader, Leader):
-            self._check_maximal(host, partition, partition.leader, described)
 
-    def _check_maximal(self, host: Host, partition: Partition, leader: Leader, described: Described) -> None:
-        if leader.epoch != described.leader_epoch or len(described.isr) < partition.min_in_sync:
-            return
-        missing = set(described.isr) - set(leader.maximal)
-        if missing:
-            raise Violation(
-                "in-sync",
-                f"{host.name} leads {partition} and does not count on {sorted(missing)}, whom the controller may elect",
-            )
+    def _check_counted(self, host: Host, partition: Partition, leader: Leader, described: Described) -> None:
+        counted = {follower.id for follower in leader._counted}
+        if len(described.isr) >= partition.min_in_sync:
+            missing = set(described.isr) - counted - {leader.node_id}
+            if missing:
+                raise Violation(
+                    "in-sync",
+                    f"{host.name} leads {partition} and does not wait for {sorted(missing)}, whom the controller may "
+                    "elect",
+                )
+        for follower in leader._followers.values():
+            far = self.cluster.hosts.get(follower.id)
+            if follower.offset < 0 or far is None or far.node is None or far.node.broker_epoch != follower.broker_epoch:
+                continue
+            copy = far.node.partitions.get(partition.topic_id, partition.index)
+            if copy is not None and copy.role.leader_epoch < leader.epoch:
+                raise Violation(
+                    "fencing",
+                    f"{host.name} leads {partition} in epoch {leader.epoch} and counts on {far.name}, which knows no "
+                    f"epoch after {copy.role.leader_epoch}",
+                )
 
     # --- the end ---
 
@@ -154,3 +224,8 @@ class PartitionLaws:
             for host, log in copies[1:]:
                 if [data for _, data in batches_of(log, start, end)] != first:
                     raise Violation("copies", f"{topic}-{index} differs on {copies[0][0].name} and {host.name}")
+
+
+def _published(node: Node) -> int:
+    """How far it follows the metadata."""
+    return node.quorum.published_offset

@@ -54,6 +54,7 @@ class Plan:
     stall_us: int = 0
     drift_ppm: int = 0
     checkpoint_ms: int = 5_000
+    replica_lag_ms: int = 10_000
     lossy: bool = True
     """Machines lose power; otherwise only processes are killed, and the page cache stays."""
     one_by_one: bool = False

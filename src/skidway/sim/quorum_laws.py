@@ -105,7 +105,8 @@ class QuorumLaws:
             if other.node is not None:
                 stored = other.node.quorum.log.synced_offset
             holders += stored >= watermark
-        if holders < machine.voters.majority:
+        # Counted here, not by the product.
+        if holders < len(machine.voters) // 2 + 1:
             raise Violation(
                 "quorum-majority",
                 f"{host.name} calls {watermark} committed; {holders} of {len(machine.voters)} voters have it",

@@ -90,12 +90,15 @@ def producers_not_replayed() -> Iterator[None]:
 
 @contextmanager
 def snapshot_before_its_data() -> Iterator[None]:
-    """The file that vouches for a log is written before the log is synced (KAFKA-9892)."""
+    """The file that vouches for a log is written, and what it vouches for is synced with the next one (KAFKA-9892)."""
     original = SyncTicket.run
+    unsynced: dict[tuple[int, str], list[Any]] = {}
 
     def run(self: SyncTicket) -> None:
         if self.snapshot:
-            self._write_checkpoint()
+            key = (id(self.disk), self.directory)
+            self.files, unsynced[key] = unsynced.get(key, []), self.files
+            self.files = [file for file in self.files if file._era == self.disk.era]
         original(self)
 
     with patch.object(SyncTicket, "run", run):

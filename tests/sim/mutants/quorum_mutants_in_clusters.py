@@ -47,7 +47,20 @@ def metadata_not_flushed() -> Iterator[None]:
 
 @contextmanager
 def minority_commits() -> Iterator[None]:
-    """One too few."""
+    """One too few must have a record."""
+    original = Followers.high_watermark
+
+    def high_watermark(self: Followers, voters: Voters, synced_offset: int) -> int:
+        with patch.object(Voters, "majority", property(lambda self: max(len(self) // 2, 1))):
+            return original(self, voters, synced_offset)
+
+    with patch.object(Followers, "high_watermark", high_watermark):
+        yield
+
+
+@contextmanager
+def minority_elects() -> Iterator[None]:
+    """One too few must vote."""
     with patch.object(Voters, "majority", property(lambda self: max(len(self) // 2, 1))):
         yield
 
@@ -125,14 +138,14 @@ def metadata_divergence_ignored() -> Iterator[None]:
 @contextmanager
 def commits_lost_at_load() -> Iterator[None]:
     """A coordinator that takes over knows nothing of committed offsets (KAFKA-10614, KAFKA-16371)."""
-    original = Coordinators._load
+    original = Coordinators._load_some
 
-    def load(self: Coordinators, partition: Any) -> Any:
+    def load_some(self: Coordinators, partition: Any) -> Any:
         coordinator = original(self, partition)
         coordinator.host.machine.offsets = Offsets()
         return coordinator
 
-    with patch.object(Coordinators, "_load", load):
+    with patch.object(Coordinators, "_load_some", load_some):
         yield
 
 

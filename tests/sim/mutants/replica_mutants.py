@@ -66,6 +66,36 @@ def late_answers_taken() -> Iterator[None]:
 
 
 @contextmanager
+def old_leaders_heard() -> Iterator[None]:
+    """The same, and a replica has not left the leader before whose answer was under way."""
+    original = Fetcher.leave
+    left: dict[int, dict[Any, Any]] = {}
+
+    def leave(self: Fetcher, replica: Any) -> None:
+        key = replica.topic_id, replica.index
+        if self.under_way and key in self._followed:
+            left.setdefault(id(self), {})[key] = self._followed[key]
+        original(self, replica)
+
+    def take(self: Fetcher, response: Any, now_ms: int, wall_ms: int) -> None:
+        if not response.error_code:
+            self._session.answered(response.session_id)
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = bytes(topic.topic_id), data.partition_index
+                followed = self._followed.get(key)
+                late = left.get(id(self), {}).pop(key, None)
+                if followed is not None:
+                    self._take_partition(key, followed, data, now_ms, wall_ms)
+                elif late is not None:
+                    self._take_partition(key, late, data, now_ms, wall_ms)
+                    self._leave(key)
+
+    with patch.object(Fetcher, "leave", leave), patch.object(Fetcher, "_take", take):
+        yield
+
+
+@contextmanager
 def joins_below_epoch_start() -> Iterator[None]:
     """A replica joins the in-sync set though it lacks what the leader had when its epoch began (KAFKA-7128)."""
 

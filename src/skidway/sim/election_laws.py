@@ -1,0 +1,63 @@
+"""The laws of elections in the metadata quorum, looked at after everything that happens to a member.
+
+| law | meaning |
+|---|---|
+| quorum-votes | a member votes once in an epoch |
+| quorum-leaders | one leader for each epoch; and if it is started anew, it does not lead that epoch again |
+| quorum-epochs | a leader calls nothing committed before a record of its own epoch is |
+"""
+
+from __future__ import annotations
+
+from skidway.broker.node import Node
+from skidway.quorum.machine import Quorum
+from skidway.quorum.voters import Member
+from skidway.sim.host import Host
+from skidway.sim.world import Violation
+
+
+class ElectionLaws:
+    def __init__(self) -> None:
+        self._votes: dict[tuple[int, int], Member] = {}
+        """By node and epoch."""
+        self._leaders: dict[int, tuple[str, int]] = {}
+        """By epoch, and in which life of it."""
+        self._watermarks: dict[tuple[int, int], int] = {}
+        """Of a leader, by node and epoch, when it began and since."""
+        self._seen: dict[int, tuple[object, bool, int]] = {}
+
+    def on_step(self, host: Host, node: Node) -> None:
+        machine = node.quorum.quorum
+        seen = (machine._remembered, machine.leads, machine.high_watermark)
+        if seen != self._seen.get(node.settings.node_id):
+            self._seen[node.settings.node_id] = seen
+            self._check_vote(host, machine)
+            if machine.leads:
+                self._check_leader(host, machine)
+
+    def _check_vote(self, host: Host, machine: Quorum) -> None:
+        if machine.voted is None:
+            return
+        first = self._votes.setdefault((machine.me.node_id, machine.epoch), machine.voted)
+        if first != machine.voted:
+            raise Violation(
+                "quorum-votes", f"{host.name} voted for {first} and for {machine.voted} in epoch {machine.epoch}"
+            )
+
+    def _check_leader(self, host: Host, machine: Quorum) -> None:
+        key = (machine.me.node_id, machine.epoch)
+        first, life = self._leaders.setdefault(machine.epoch, (host.name, host.life))
+        if first != host.name:
+            raise Violation("quorum-leaders", f"epoch {machine.epoch} is led by {first} and by {host.name}")
+        if life != host.life:
+            raise Violation("quorum-leaders", f"{host.name} led epoch {machine.epoch} before it was started anew")
+        watermark = machine.high_watermark
+        before = self._watermarks.setdefault(key, watermark)
+        self._watermarks[key] = watermark
+        assert machine.followers is not None
+        if before < watermark <= machine.followers.epoch_start:
+            raise Violation(
+                "quorum-epochs",
+                f"{host.name} calls {watermark} committed; its first record of epoch {machine.epoch} is at "
+                f"{machine.followers.epoch_start}",
+            )
