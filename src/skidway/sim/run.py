@@ -163,5 +163,7 @@ def run_plan(plan: Plan, on_line: Callable[[str], None] | None = None) -> Verdic
     return verdict
 
 
-def run_seed(seed: int, on_line: Callable[[str], None] | None = None, *, nodes: int | None = None) -> Verdict:
-    return run_plan(draw_plan(seed, nodes=nodes), on_line)
+def run_seed(
+    seed: int, on_line: Callable[[str], None] | None = None, *, nodes: int | None = None, later: bool = True
+) -> Verdict:
+    return run_plan(draw_plan(seed, nodes=nodes, later=later), on_line)
