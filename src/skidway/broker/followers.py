@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from skidway.metadata.image import NO_LEADER
 from skidway.replica.fetcher import Fetcher
 from skidway.runtime.timers import Timer
 from skidway.wire.message import Message
@@ -38,11 +39,11 @@ class Followers:
     def on_role_changed(self, partition: Partition) -> None:
         self.on_removed(partition)
         leader = partition.role.leader
-        if partition.leads or leader < 0 or self._stopped:
+        if leader in (NO_LEADER, self._node.settings.node_id) or self._stopped:
             return
         log = partition.log
-        if log.quarantined and self._node.settings.node_id in partition.role.in_sync:
-            # Still counted on: to begin anew now would make an empty log electable. The leader will do without it.
+        if log.quarantined and partition.counted_on:
+            # To begin anew now would make an empty log electable. The controller is asked to do without it first.
             return
         if log.failure is not None and not log.quarantined:
             return

@@ -263,6 +263,7 @@ class Hosting:
             described.isr,
             self.eligible,
             unclean or described.leader_recovery_state == RECOVERING,
+            described.eligible_leader_replicas,
         )
 
     def config_of(self, topic: str) -> TopicConfig:

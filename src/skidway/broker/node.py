@@ -15,6 +15,7 @@ from skidway.broker.compactions import Compactions
 from skidway.broker.connection import Connection
 from skidway.broker.controller_host import ControllerHost
 from skidway.broker.coordinators import OFFSETS_TOPIC, Coordinators
+from skidway.broker.damaged import DamagedCopies
 from skidway.broker.fetch_sessions import FetchSessions
 from skidway.broker.followers import Followers
 from skidway.broker.forwarding import ask_here
@@ -111,6 +112,7 @@ class Node:
         self.fetch_sessions = FetchSessions(limits, random)
         self.replica_polls = ReplicaPolls(self)
         self.in_sync = InSync(self, self.ask_controller, settings.replica_lag_ms)
+        self.damaged = DamagedCopies(self, self.ask_controller)
         self.followers = Followers(self)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.upkeep = Upkeep(self)
@@ -460,6 +462,7 @@ class Node:
         self.polls.disturb(partition)
         self.replica_polls.disturb(partition)
         self.groups.on_role_changed(partition)
+        self.damaged.on_role_changed(partition)
         self.followers.on_role_changed(partition)
 
     def _on_brokers_changed(self) -> None:
@@ -475,6 +478,7 @@ class Node:
         self.polls.disturb(partition)
         self.replica_polls.forget(partition)
         self.followers.on_removed(partition)
+        self.damaged.on_removed(partition)
         self.groups.on_removed(partition)
         self.compactions.on_removed(partition)
 

@@ -28,7 +28,7 @@ from skidway.ports import Buffer, FileSlice
 from skidway.records.batch import TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader, TimestampType
 from skidway.records.validation import TopicRules, validate
 from skidway.replica.follower import NEVER_MS
-from skidway.replica.leader import Leader, Leadership, NotLeading, Proposal
+from skidway.replica.leader import Damaged, Leader, Leadership, NotLeading, Proposal
 from skidway.replica.role import PartitionRole
 from skidway.replica.throttle import Throttle
 
@@ -147,6 +147,10 @@ class Partition:
             log.begin_epoch(role.leader_epoch)
         self.role = role
         self.alone = len(role.replicas) == 1
+        if log.quarantined and not self.alone:
+            self.leader = Damaged(role, log.failure or "")
+            self.leader.min_in_sync = self.min_in_sync
+            return
         if isinstance(leader, Leader):
             high_watermark = leader.on_metadata(role, log.end_offset, now_ms)
         else:
@@ -155,6 +159,11 @@ class Partition:
             high_watermark = leader.on_stored(stored)
         self.unclean = False
         self.advance(high_watermark)
+
+    @property
+    def counted_on(self) -> bool:
+        """Whether this node may be elected for what its copy holds."""
+        return self._node_id in self.role.in_sync or self._node_id in self.role.eligible_leaders
 
     def follow(self, role: PartitionRole, now_ms: int) -> None:
         """Somebody else leads, or nobody. The watermark stays where it is until a leader says more."""
@@ -232,6 +241,8 @@ class Partition:
         has nothing to do with this log.
         """
         log = self.log
+        if log.quarantined:
+            raise StorageError(log.failure or "")
         if offset < log.start_offset:
             raise OffsetOutOfRange(f"{offset} is below the first offset, {log.start_offset}")
         if last_fetched_epoch >= 0:

@@ -286,10 +286,11 @@ class Log:
         None when there is nothing yet. The first batch comes whole even if it is larger than `max_bytes`,
         unless `min_one` is false.
         """
+        if self.quarantined:
+            # First: where it begins and ends cannot be believed either, and a reader told so would go elsewhere.
+            raise StorageError(self.failure or "")
         if offset < self.start_offset or offset > self.end_offset:
             raise OffsetOutOfRange(f"{offset} is not within {self.start_offset} and {self.end_offset}")
-        if self.quarantined:
-            raise StorageError(self.failure or "")
         if committed:
             bound, last, last_position = self.high_watermark, self._watermark_segment, self._watermark_position
         else:

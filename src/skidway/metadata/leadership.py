@@ -2,6 +2,10 @@
 
 Every order of a leader carries its broker, leader and partition epochs; one that is stale is refused, so that a leader
 that was replaced changes nothing.
+
+An in-sync set that lacks whoever asks for it gives up a damaged copy: its broker is then neither in sync nor eligible
+and does not lead, until it has fetched everything anew. Kafka's controller refuses that, and so does this one where
+nobody else is known to have all that was acknowledged.
 """
 
 from collections.abc import Sequence
@@ -80,7 +84,10 @@ def _alter(
     view: ClusterView, broker_id: int, topic: Topic, alteration: PartitionAlteration
 ) -> PartitionChangeRecord | None:
     _, partition = view.find_named(topic.name, alteration.index)
-    _refuse_stale(partition, broker_id, alteration)
+    gives_up = broker_id in partition.replicas and broker_id not in [member for member, _ in alteration.new_isr]
+    _refuse_stale(partition, partition.leader if gives_up else broker_id, alteration)
+    if gives_up:
+        return _give_up(view, broker_id, topic, partition, alteration)
     _refuse_odd(partition, alteration)
     _refuse_ineligible(view, alteration)
     change = view.change(topic, partition)
@@ -90,6 +97,25 @@ def _alter(
     change.isr = partition.isr if wanted == set(partition.isr) else change.isr
     change.recovery_state = alteration.recovery_state
     return change.record()
+
+
+def _give_up(
+    view: ClusterView, broker_id: int, topic: Topic, partition: Partition, alteration: PartitionAlteration
+) -> PartitionChangeRecord | None:
+    """A broker's copy is damaged. Who shall lead instead is decided here, so it says nothing about the others."""
+    others = [member for member in partition.isr if member != broker_id]
+    members = [member for member, _ in alteration.new_isr]
+    if sorted(members) != sorted(others):
+        raise InvalidRequest(f"Whoever gives up its copy leaves {others} in sync, not {members}.")
+    eligible = [member for member in partition.eligible_leader_replicas if member != broker_id]
+    change = view.change(topic, partition)
+    change.isr = others if broker_id in partition.isr else partition.isr
+    change.unclean = (broker_id,)
+    record = change.record()
+    is_replaced = change.isr and change.election is Election.UNCLEAN
+    if record is not None and not (others or eligible or is_replaced):
+        raise EligibleLeadersNotAvailable(f"No other replica is known to have everything that broker {broker_id} had.")
+    return record
 
 
 def _refuse_stale(partition: Partition, broker_id: int, alteration: PartitionAlteration) -> None:

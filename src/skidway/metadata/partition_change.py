@@ -43,7 +43,7 @@ class PartitionChange:
     directory_of: Callable[[int], bytes] = lambda broker_id: ZERO_UUID
     """Where a broker puts a new replica."""
     unclean: Collection[int] = ()
-    """Brokers that may have lost records."""
+    """Brokers that may have lost records: they neither lead nor stay eligible."""
     isr: list[int] = field(init=False)
     replicas: list[int] = field(init=False)
     adding: list[int] = field(init=False)
@@ -137,7 +137,7 @@ class PartitionChange:
     def _may_lead(self, broker_id: int) -> bool:
         # Who gets in sync now was seen to have everything, on whatever disk.
         joined = broker_id in self.isr and broker_id not in self.before.isr
-        return self.active(broker_id) and (joined or self.holds(broker_id))
+        return self.active(broker_id) and broker_id not in self.unclean and (joined or self.holds(broker_id))
 
     def _remember_leader(self) -> None:
         """The field of the last known eligible replicas holds the last leader, as long as there is no other."""

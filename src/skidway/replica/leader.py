@@ -21,6 +21,8 @@ from skidway.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
     NotLeaderOrFollower,
+    ProtocolError,
+    StorageError,
     UnknownLeaderEpoch,
 )
 from skidway.replica.follower import UNKNOWN_EPOCH, Follower
@@ -353,8 +355,22 @@ class NotLeading:
     def follower(self, replica_id: int) -> Follower | None:
         return None
 
-    def _refusal(self) -> NotLeaderOrFollower:
+    def _refusal(self) -> ProtocolError:
         return NotLeaderOrFollower(f"broker {self.leader_id} leads" if self.leader_id >= 0 else "no broker leads")
+
+
+class Damaged(NotLeading):
+    """In the place of a Leader where this node is to lead, its log is damaged and there are other replicas: what it
+    has is neither served nor compared with what others have."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, role: PartitionRole, reason: str) -> None:
+        super().__init__(role.leader, role.leader_epoch, role.partition_epoch, role.replicas, role.in_sync)
+        self.reason = reason
+
+    def _refusal(self) -> ProtocolError:
+        return StorageError(self.reason)
 
 
 Leadership = Leader | NotLeading

@@ -18,3 +18,5 @@ class PartitionRole:
     down. All partitions may share one mapping that its owner changes as brokers come and go."""
     unclean: bool = False
     """Whether a leader was elected, since the last role, that may lack what was committed."""
+    eligible_leaders: Sequence[int] = ()
+    """Replicas that may be elected when nobody is in sync."""

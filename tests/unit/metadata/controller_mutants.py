@@ -12,7 +12,7 @@ from skidway.metadata.cluster_view import ClusterView
 from skidway.metadata.controller import Controller
 from skidway.metadata.image import NO_CHANGE, Image, Partition
 from skidway.metadata.operations import PartitionAlteration, RegisterBroker
-from skidway.metadata.partition_change import PartitionChange
+from skidway.metadata.partition_change import Election, PartitionChange
 from skidway.metadata.partition_index import PartitionIndex
 from skidway.wire.message import Message
 from skidway.wire.schema.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord, PartitionRecord
@@ -347,6 +347,45 @@ def nothing_is_ever_due() -> Iterator[None]:
     with patch.object(Controller, "due", lambda self, now_ms: []):
         yield
 
+
+# --- damaged copies ---
+
+
+@contextmanager
+def damaged_stays_eligible() -> Iterator[None]:
+    """It is not in sync any more, and may be elected all the same."""
+    with _giving_up(lambda change: setattr(change, "unclean", ())):
+        yield
+
+
+@contextmanager
+def damaged_and_nobody_else() -> Iterator[None]:
+    """The last copy that had everything is given up for whoever is there."""
+    with _giving_up(lambda change: setattr(change, "election", Election.UNCLEAN)):
+        yield
+
+
+@contextmanager
+def _giving_up(spoil: Callable[[PartitionChange], None]) -> Iterator[None]:
+    original, record = leadership._give_up, PartitionChange.record
+
+    def spoiled(self: PartitionChange) -> PartitionChangeRecord | None:
+        spoil(self)
+        return record(self)
+
+    def give_up(*arguments: Any) -> PartitionChangeRecord | None:
+        with patch.object(PartitionChange, "record", spoiled):
+            return original(*arguments)
+
+    with patch.object(leadership, "_give_up", give_up):
+        yield
+
+
+FOUND_BY_DAMAGE: dict[Mutant, int] = {
+    damaged_stays_eligible: 0,
+    damaged_and_nobody_else: 3,
+}
+"""The same, where copies are found damaged."""
 
 FOUND_BY: dict[Mutant, int] = {
     eligible_outlive_enough: 0,

@@ -464,12 +464,39 @@ class Storm:
             assert before is not None
             told = (alteration.leader_epoch, alteration.partition_epoch)
             assert told == (before.leader_epoch, before.partition_epoch), "a stale order is obeyed"
-            assert asked.broker_id == before.leader
+            if asked.broker_id in [member for member, _ in alteration.new_isr]:
+                assert asked.broker_id == before.leader
+            else:
+                self._began_anew(asked.broker_id, (topic_id, alteration.index))
         if altered.error == ErrorCode.NONE:
             assert topic is not None
             after = topic.partitions[alteration.index]
             assert (altered.leader, altered.leader_epoch) == (after.leader, after.leader_epoch)
             assert (altered.isr, altered.partition_epoch) == (after.isr, after.partition_epoch)
+
+    def damage(self) -> None:
+        """A broker finds that its copy is damaged: when it starts, so nobody is about to take it in, or as leader."""
+        chosen = self.some_partition()
+        if chosen is None:
+            return
+        key, partition = chosen
+        broker_id = self.random.choice(partition.replicas)
+        if not self.current(broker_id) or (self.stored[key].asked is not None and broker_id != partition.leader):
+            return
+        left = [(member, -1) for member in partition.isr if member != broker_id]
+        alteration = PartitionAlteration(partition.index, partition.leader_epoch, partition.partition_epoch, left)
+        asked = AlterPartition(broker_id, self.hosts[broker_id].epoch, [(key[0], [alteration])])
+        self.late.append(asked)
+        self._alter(asked)
+
+    def _began_anew(self, broker_id: int, key: PartitionKey) -> None:
+        """Its copy was given up, so it is thrown away."""
+        partition = self.image.topics_by_id[key[0]].partitions[key[1]]
+        assert partition.leader != broker_id, "leads with a damaged copy"
+        if broker_id in partition.replicas:
+            self.stored[key].held[broker_id] = min(0, self.stored[key].held[broker_id])
+            assert broker_id not in partition.eligible_leader_replicas, "a damaged copy is eligible"
+            self._check_trusted(key, partition)
 
     # --- operators ---
 
@@ -522,8 +549,10 @@ class Storm:
         (deliver, 20), (deliver_late, 6), (create, 3), (grow_or_delete, 2), (configure, 3), (elect, 3), (reassign, 8),
     )  # fmt: skip
 
-    def run(self) -> None:
-        steps, weights = zip(*self.STEPS, strict=True)
+    DAMAGE: tuple[tuple[Callable[["Storm"], None], int], ...] = (*STEPS, (damage, 8))
+
+    def run(self, steps_of: tuple[tuple[Callable[["Storm"], None], int], ...] = STEPS) -> None:
+        steps, weights = zip(*steps_of, strict=True)
         for step in self.random.choices(steps, weights, k=STEPS):
             step(self)
         self.calm()
@@ -550,7 +579,7 @@ class Storm:
                     assert all(held.get(each, WIPED) == WIPED for each in could), "could lead, and does not"
 
 
-def storm(seed: int) -> Storm:
+def storm(seed: int, *, damage: bool = False) -> Storm:
     world = Storm(seed)
-    world.run()
+    world.run(Storm.DAMAGE if damage else Storm.STEPS)
     return world

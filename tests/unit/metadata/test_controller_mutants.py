@@ -1,7 +1,7 @@
 """A storm that finds nothing means little unless it finds planted mistakes."""
 
 import pytest
-from controller_mutants import FOUND_BY, Mutant
+from controller_mutants import FOUND_BY, FOUND_BY_DAMAGE, Mutant
 from controller_storm import storm
 
 
@@ -9,3 +9,11 @@ from controller_storm import storm
 def test_a_planted_mistake_is_found(mutant: Mutant, seed: int) -> None:
     with mutant(), pytest.raises(AssertionError):
         storm(seed)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "seed"), FOUND_BY_DAMAGE.items(), ids=[mutant.__name__ for mutant in FOUND_BY_DAMAGE]
+)
+def test_a_planted_mistake_about_damaged_copies_is_found(mutant: Mutant, seed: int) -> None:
+    with mutant(), pytest.raises(AssertionError):
+        storm(seed, damage=True)

@@ -18,6 +18,11 @@ def test_nothing_acknowledged_is_entrusted_to_the_wrong_broker(seed: int, monkey
     storm(seed)
 
 
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_nothing_acknowledged_is_entrusted_to_a_damaged_copy(seed: int) -> None:
+    storm(seed, damage=True)
+
+
 def test_the_storms_reach_what_they_are_about() -> None:
     """Storms in which nearly everything is refused, or nothing is, would find nothing."""
     seen: Counter[str] = Counter()
@@ -32,3 +37,8 @@ def test_the_storms_reach_what_they_are_about() -> None:
         "NEW_LEADER_ELECTED",
         "STALE_BROKER_EPOCH",
     }
+    damaged: Counter[str] = Counter()
+    for seed in range(10):
+        damaged.update(storm(seed, damage=True).refusals)
+    assert damaged["ELIGIBLE_LEADERS_NOT_AVAILABLE"] > 20
+    assert damaged["NEW_LEADER_ELECTED"] > seen["NEW_LEADER_ELECTED"]

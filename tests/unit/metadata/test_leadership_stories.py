@@ -295,7 +295,11 @@ def test_a_leader_says_who_is_in_sync(cluster: Cluster) -> None:
         ([1, 2], {"partition_epoch": 1}, "NOT_CONTROLLER"),
         ([1, 2], {"partition_epoch": -1}, "INVALID_UPDATE_VERSION"),
         ([1, 2], {"by": 2}, "INVALID_REQUEST"),
-        ([2], {}, "INVALID_REQUEST"),
+        ([3], {}, "INVALID_REQUEST"),
+        ([2], {"leader_epoch": -1}, "FENCED_LEADER_EPOCH"),
+        ([2], {"partition_epoch": -1}, "INVALID_UPDATE_VERSION"),
+        ([], {"by": 2}, "INVALID_REQUEST"),
+        ([1, 2], {"by": 4}, "INVALID_REQUEST"),
         ([1, 1, 2], {}, "INVALID_REQUEST"),
         ([1, 4], {}, "INVALID_REQUEST"),
         ([1, 2], {"recovering": 1}, "INVALID_REQUEST"),
@@ -358,3 +362,86 @@ def test_a_leader_that_recovers_has_to_say_so_before_others_join(cluster: Cluste
     assert cluster.alter("orders", 1, 2, recovering=True).error == ErrorCode.INVALID_REQUEST
     assert cluster.alter("orders", 1, 2).error == ErrorCode.NONE
     assert cluster.partition("orders").leader_recovery_state == 0
+
+
+# --- damaged copies ---
+
+
+def test_a_leader_whose_copy_is_damaged_hands_over_and_is_not_eligible(cluster: Cluster) -> None:
+    cluster.create("orders", 1, 2, 3, min_insync_replicas="3")
+    epoch = cluster.partition("orders").leader_epoch
+    assert cluster.alter("orders", 2, 3).error == ErrorCode.NEW_LEADER_ELECTED
+    assert shape(cluster.partition("orders")) == "leader 2, in sync [2, 3]", "1 left when too few were in sync"
+    assert cluster.partition("orders").leader_epoch == epoch + 1
+    cluster.silence(2, 3)
+    assert shape(cluster.partition("orders")) == "no leader, in sync [], eligible [2, 3]"
+
+
+def test_it_leads_again_when_it_is_in_sync_again(cluster: Cluster) -> None:
+    cluster.create("orders", 1, 2, 3)
+    cluster.alter("orders", 2, 3)
+    assert cluster.alter("orders", 1, 2, 3).error == ErrorCode.NONE
+    cluster.decide(ElectLeaders(ElectionType.PREFERRED, [("orders", [0])]))
+    assert shape(cluster.partition("orders")) == "leader 1, in sync [1, 2, 3]"
+
+
+def test_the_last_one_in_sync_keeps_its_place_though_its_copy_is_damaged(cluster: Cluster) -> None:
+    """What the others lack may have been acknowledged."""
+    cluster.create("orders", 1, 2, 3)
+    cluster.alter("orders", 1)
+    before = cluster.partition("orders").partition_epoch
+    assert cluster.alter("orders").error == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert shape(cluster.partition("orders")) == "leader 1, in sync [1]"
+    assert cluster.partition("orders").partition_epoch == before
+
+
+def test_unless_the_topic_may_lose_records(cluster: Cluster) -> None:
+    cluster.create("orders", 1, 2, 3)
+    cluster.alter("orders", 1)
+    configure(cluster, "orders", "unclean.leader.election.enable", "true")
+    assert cluster.alter("orders").error == ErrorCode.NEW_LEADER_ELECTED
+    assert shape(cluster.partition("orders")) == "leader 2, in sync [2]"
+    assert cluster.partition("orders").leader_recovery_state == 1
+
+
+def test_an_eligible_replica_takes_over_from_the_last_one_in_sync(cluster: Cluster) -> None:
+    cluster.create("orders", 1, 2, 3, min_insync_replicas="2")
+    cluster.silence(2)
+    cluster.silence(2, 3)
+    assert shape(cluster.partition("orders")) == "leader 1, in sync [1], eligible [3]"
+    cluster.heartbeat(2)
+    assert cluster.alter("orders").error == ErrorCode.NEW_LEADER_ELECTED
+    assert shape(cluster.partition("orders")) == "no leader, in sync [], eligible [3]", "2 lacks records"
+    cluster.heartbeat(3)
+    assert shape(cluster.partition("orders")) == "leader 3, in sync [3]"
+
+
+def test_a_follower_gives_up_its_damaged_copy_and_nothing_else_changes(cluster: Cluster) -> None:
+    cluster.create("orders", 1, 2, 3, min_insync_replicas="3")
+    altered = cluster.alter("orders", 1, 3, by=2)
+    assert (altered.error, altered.leader, altered.isr) == (ErrorCode.NONE, 1, [1, 3])
+    assert shape(cluster.partition("orders")) == "leader 1, in sync [1, 3]"
+
+
+def test_an_eligible_replica_gives_up_its_damaged_copy_before_it_is_unfenced(cluster: Cluster) -> None:
+    cluster.create("orders", 1, 2, 3, min_insync_replicas="2")
+    cluster.silence(2)
+    cluster.silence(2, 3)
+    cluster.register(3, clean=True)
+    assert shape(cluster.partition("orders")) == "leader 1, in sync [1], eligible [3]"
+    assert cluster.alter("orders", 1, by=3).error == ErrorCode.NONE
+    assert shape(cluster.partition("orders")) == "leader 1, in sync [1]"
+    assert cluster.alter("orders", 1, by=3).error == ErrorCode.NONE, "said once more"
+    assert cluster.last == []
+
+
+def test_the_only_eligible_replica_keeps_its_place_though_its_copy_is_damaged(cluster: Cluster) -> None:
+    """Not even the last known leader takes over: it stopped uncleanly, and this copy may yet be repaired."""
+    cluster.create("orders", 1, 2, min_insync_replicas="2")
+    cluster.silence(2)
+    cluster.silence(1, 2)
+    cluster.start(1)
+    assert shape(cluster.partition("orders")) == "no leader, in sync [], eligible [2]"
+    cluster.register(2, clean=True)
+    assert cluster.alter("orders", by=2).error == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert shape(cluster.partition("orders")) == "no leader, in sync [], eligible [2]"
