@@ -1,6 +1,7 @@
 """Everything that happens to a cluster in a round: one fault after another, drawn from a seed, and its end."""
 
 import contextlib
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -93,13 +94,13 @@ class Faults:
         # A cluster in trouble may refuse a change; that is an answer too.
         with contextlib.suppress(ClientError, AssertionError):
             self.changes()[change]()
-        with contextlib.suppress(ClientError):
-            self.change_membership()
+        membership = threading.Thread(target=self.change_membership)
+        membership.start()
         time.sleep(hold_s)
-        self.end()
+        self.end(membership)
         return fault
 
-    def end(self) -> None:
+    def end(self, membership: threading.Thread) -> None:
         self.over.close()
         cluster = self.cluster
         cluster.heal()
@@ -111,6 +112,8 @@ class Faults:
             cluster.start(*down, wait=False)
             for node in down:
                 cluster[node].await_ready(60)
+        # Who has no majority to decide it waits for its answer until there is one again.
+        membership.join()
         cluster.await_members()
         if self.further is not None and self.outside and self.further.random() < 0.5:
             self.add_voters()
@@ -185,22 +188,26 @@ class Faults:
         """One voter less while there are enough, or the cluster forgets a broker that is down: it comes back anew."""
         if self.further is None:
             return
+        # Refused, or not answered: that is an answer too.
+        with contextlib.suppress(ClientError):
+            self._change_membership(self.further)
+
+    def _change_membership(self, dice: Random) -> None:
         down = [node for node, broker in self.cluster.brokers.items() if not broker.running]
-        if len(down) == 1 and self.further.random() < 0.5:
+        if len(down) == 1 and dice.random() < 0.5:
             # All its replicas were in sync before this round, so what was acknowledged is elsewhere too.
             with self.administrator() as admin:
                 admin.unregister_broker(down[0])
             self.changed["unregistered"] += 1
         elif len(self.cluster.brokers) - len(self.outside) > VOTERS_MIN:
-            self.remove_voter()
+            self.remove_voter(dice)
 
-    def remove_voter(self) -> None:
-        assert self.further is not None
+    def remove_voter(self, dice: Random) -> None:
         with self.administrator() as admin:
             quorum = admin.describe_quorum()
             voters = sorted(voter.id for voter in quorum.voters)
             # The leader of the quorum as often as all others together.
-            node = quorum.leader if self.further.random() < 0.5 else self.further.choice(voters)
+            node = quorum.leader if dice.random() < 0.5 else dice.choice(voters)
             self.outside.add(node)
             admin.remove_voter(node)
         self.changed["voters removed"] += 1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from skidway.sim.cluster import Cluster
+from skidway.sim.damage import Damage
 from skidway.sim.host import Host
 from skidway.sim.plan import Fault, Plan
 from skidway.sim.world import MS, World
@@ -23,6 +24,7 @@ class Nemesis:
         self.over = False
         self.operations: dict[str, Callable[[Random], None]] = {}
         """Faults that are requests of an administrator, by name."""
+        self.damage = Damage(world, cluster, [topic.name for topic in plan.topics])
         self._clients = clients
         self._kinds: dict[str, Callable[[Fault, Host, Random], None]] = {
             "power": self._power,
@@ -41,6 +43,7 @@ class Nemesis:
             "op": self._op,
             "all": self._all,
             "two": self._two,
+            "flip": self._flip,
         }
 
     def begin(self) -> None:
@@ -62,7 +65,10 @@ class Nemesis:
         self._keep_running()
 
     def _keep_running(self) -> None:
-        """Also who was still stopping when the faults ended."""
+        """Also who was still stopping when the faults ended, and who was mended."""
+        for copy in self.damage.last_copies():
+            self._down(self.cluster.hosts[copy.node_id])
+            self.damage.mend(copy)
         for host in self.cluster.hosts.values():
             if host.node is None:
                 host.start()
@@ -244,3 +250,11 @@ class Nemesis:
             self.revive(host)
 
         self._later(fault, again)
+
+    def _flip(self, fault: Fault, host: Host, random: Random) -> None:
+        """While it is down, a bit of what others hold too goes wrong on its disk."""
+        spare = self.damage.spare(host)
+        if spare:
+            self._down(host)
+            self.damage.flip(host, spare, random)
+            self._later(fault, lambda: self.revive(host))

@@ -79,7 +79,7 @@ ONE_NODE = ["power", "power", "kill", "stop", "pause", "cut", "cut one way", "re
 MANY_NODES = ["power", "power", "power", "kill", "stop", "pause", "pause", "cut", "cut", "cut one way", "cut pair",
               "cut clients", "reset", "clock", "full", "bad sync", "op", "slow", "all", "two", "elect", "reassign",
               "topics"]  # fmt: skip
-LATER = ["voters"]
+LATER = ["voters", "flip"]
 """Kinds that came later, for several nodes, from a stream of their own: what a seed drew before, it still draws."""
 
 
