@@ -216,7 +216,6 @@ class Faults:
         """Now that everything is whole, everybody votes again: also whose removal was not answered."""
         for node in sorted(self.outside):
             assert eventually(lambda: self.votes_again(node), PATIENCE_S), f"node {node} cannot vote again"  # noqa: B023
-            self.changed["voters added"] += 1
         self.outside.clear()
 
     def votes_again(self, node: int) -> bool:
@@ -225,6 +224,7 @@ class Faults:
                 if any(voter.id == node for voter in admin.describe_quorum().voters):
                     return True
                 admin.add_voter(node)
+                self.changed["voters added"] += 1
         except BrokerError as refusal:
             return refusal.code == ErrorCode.DUPLICATE_VOTER
         except ClientError:

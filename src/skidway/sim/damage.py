@@ -43,18 +43,21 @@ class Damage:
     def spare(self, host: Host) -> list[Copy]:
         """What this machine could lose now, as the controller sees it."""
         self._forget_whole()
-        controller = self.cluster.controller_host()
-        if host.node is None or controller is None or controller.node is None:
+        if host.node is None:
             return []
-        found = []
-        for partition in host.node.partitions:
-            topic = controller.node.image.topics_by_id.get(partition.topic_id)
-            if topic is None or topic.name not in self.topics or self._is_damaged(topic.id, partition.index):
-                continue
-            node_id, log = host.settings.node_id, partition.log
-            if not log.quarantined and self._is_held(topic.partitions[partition.index], node_id):
-                found.append(Copy(node_id, topic.name, topic.id, partition.index, log.directory))
-        return found
+        copies = [
+            Copy(host.settings.node_id, partition.topic, partition.topic_id, partition.index, partition.log.directory)
+            for partition in host.node.partitions
+            if partition.topic in self.topics and not partition.log.quarantined
+        ]
+        return [copy for copy in copies if self._is_spare(copy)]
+
+    def _is_spare(self, copy: Copy) -> bool:
+        image = self._image()
+        topic = None if image is None else image.topics_by_id.get(copy.topic_id)
+        if topic is None or self._is_damaged(copy.topic_id, copy.index):
+            return False
+        return self._is_held(topic.partitions[copy.index], copy.node_id)
 
     def _is_held(self, described: Partition, node_id: int) -> bool:
         """By a leader that runs and counts on itself; or this node leads and all others are in sync: as long as some
@@ -65,8 +68,10 @@ class Damage:
         return leader is not None and leader.node is not None and not leader.is_hurt
 
     def flip(self, host: Host, copies: list[Copy], random: Random) -> None:
-        """While the machine is down."""
+        """While the machine is down; if it took its time for that, others may not hold everything any more."""
         for copy in random.sample(copies, len(copies)):
+            if not self._is_spare(copy):
+                continue
             place = _met_at_start(host.disk, copy.directory)
             if place is not None:
                 bit = self.damaged[copy] = (place[0], place[1] + MAGIC_AT, 1 << random.randrange(8))
@@ -79,8 +84,7 @@ class Damage:
         """Those that the controller cannot do without: before anybody knew, all others fell out of sync. An operator
         has to decide."""
         self._forget_whole()
-        controller = self.cluster.controller_host()
-        image = None if controller is None or controller.node is None else controller.node.image
+        image = self._image()
         return [copy for copy in self.damaged if image is not None and self._is_last(image, copy)]
 
     def _is_last(self, image: Image, copy: Copy) -> bool:
@@ -102,16 +106,18 @@ class Damage:
 
     # --- inside ---
 
-    def _newest(self) -> Image:
-        return max((node for _, node in self.cluster.running), key=lambda node: node.quorum.published_offset).image
+    def _image(self) -> Image | None:
+        """As the controller has it; who has just started may know nothing yet."""
+        controller = self.cluster.controller_host()
+        return None if controller is None or controller.node is None else controller.node.image
 
     def _is_damaged(self, topic_id: bytes, index: int) -> bool:
         return any((copy.topic_id, copy.index) == (topic_id, index) for copy in self.damaged)
 
     def _forget_whole(self) -> None:
-        if not self.cluster.running:
+        image = self._image()
+        if image is None:
             return
-        image = self._newest()
         for copy in [copy for copy in self.damaged if self._is_whole(image, copy)]:
             del self.damaged[copy]
 

@@ -13,6 +13,8 @@ from skidway.sim.world import MS, World
 
 HOUR_MS = 3_600_000
 SPARE_BYTES = 2_000
+STOPPED_US = 20 * MS
+"""How often to look whether a machine that stops has stopped."""
 
 
 class Nemesis:
@@ -254,7 +256,18 @@ class Nemesis:
     def _flip(self, fault: Fault, host: Host, random: Random) -> None:
         """While it is down, a bit of what others hold too goes wrong on its disk."""
         spare = self.damage.spare(host)
-        if spare:
+        if not spare:
+            return
+
+        def flip() -> None:
+            if host.node is None:
+                self.damage.flip(host, spare, random)
+                self._later(fault, lambda: self.revive(host))
+            elif not self.over:
+                self.world.after(STOPPED_US, flip)
+
+        if fault.amount % 2:
             self._down(host)
-            self.damage.flip(host, spare, random)
-            self._later(fault, lambda: self.revive(host))
+        else:
+            host.stop()
+        flip()
