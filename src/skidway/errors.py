@@ -273,6 +273,10 @@ class StorageError(ProtocolError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class DamagedLog(StorageError):
+    """What was stored is not what it was: its checksum or its shape says so. Another replica may have it."""
+
+
 class UnknownProducerId(ProtocolError):
     code = ErrorCode.UNKNOWN_PRODUCER_ID
 

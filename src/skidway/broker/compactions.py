@@ -112,6 +112,8 @@ class Compactions:
         self._resting[partition] = None if damage is not None else now_ms + RETRY_MS
         again = "not tried again before a restart" if damage is not None else "tried again later"
         self.node.on_trouble(f"{partition}: compaction failed, {again}: {damage or error}")
+        if damage is not None:
+            self.node.damaged.found(partition, damage)
 
     def _end(self, partition: Partition, compaction: Compaction, now_ms: int) -> None:
         node = self.node

@@ -16,6 +16,7 @@ from skidway.broker.partition import Journal, Partition
 from skidway.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    DamagedLog,
     ErrorCode,
     NotCoordinator,
     NotLeaderOrFollower,
@@ -291,6 +292,8 @@ class Coordinators:
             del self._loading[partition]
             self._unloadable[partition] = str(error)
             self._node.on_trouble(f"{partition}: groups cannot be loaded: {error}")
+            if isinstance(error, DamagedLog):
+                self._node.damaged.found(partition, str(error))
             raise CoordinatorNotAvailable(str(error)) from error
         if not loaded:
             raise CoordinatorLoadInProgress("the group is being loaded: ask again")

@@ -1,9 +1,14 @@
 """Damaged copies: tells the controller not to count on them.
 
-A copy that is quarantined is neither served nor cut, and it is fetched anew as soon as nobody may be elected for it.
-Until then the controller is asked, by an AlterPartition whose in-sync set lacks this node, to have another lead and to
-take this one for neither in sync nor eligible. It refuses where no other replica is known to have everything: the
-partition is unavailable then, and this node asks again now and then, as an operator may have decided otherwise.
+A copy found damaged at the start is quarantined: neither served nor cut, and fetched anew as soon as nobody may be
+elected for it. Until then the controller is asked, by an AlterPartition whose in-sync set lacks this node, to have
+another lead and to take this one for neither in sync nor eligible. It refuses where no other replica is known to have
+everything: the partition is unavailable then, and this node asks again now and then, as an operator may have decided
+otherwise.
+
+A copy found damaged later (`found`: a follower, a compaction or a coordinator came upon it) is served on until another
+replica leads. Then, and in a new leader epoch, it is quarantined: nothing this node fetched before can bring it back
+into the in-sync set.
 """
 
 from __future__ import annotations
@@ -11,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from skidway.errors import ErrorCode
+from skidway.errors import CorruptMessage, DamagedLog, ErrorCode
+from skidway.ports import FileSlice
+from skidway.records.batch import crc_matches, iter_headers
 from skidway.runtime.timers import Timer
 from skidway.wire.message import Message
 from skidway.wire.schema.alter_partition import (
@@ -39,6 +46,8 @@ class DamagedCopies:
         """`ask` reaches the active controller wherever it is."""
         self.node = node
         self.ask = ask
+        self._found: dict[Partition, tuple[str, int]] = {}
+        """Those that were sound at the start: what is wrong, and in which leader epoch it was found."""
         self._due: dict[Partition, int] = {}
         """Those the controller counts on, and when it is to be asked about them."""
         self._told: set[Partition] = set()
@@ -46,17 +55,43 @@ class DamagedCopies:
         self._asking = False
         self._timer: Timer | None = None
 
-    def on_role_changed(self, partition: Partition) -> None:
-        """It was opened, or the metadata says something new about it."""
-        if not partition.log.quarantined or partition.alone or not partition.counted_on:
-            self.on_removed(partition)
+    def found(self, partition: Partition, damage: str) -> None:
+        """A part of its log that was stored long ago is not what it was."""
+        if partition.alone or partition.removed or partition.log.failure is not None or partition in self._found:
             return
-        self._due[partition] = self.node.clock.monotonic_ms()
-        self._arm()
+        self._found[partition] = damage, partition.role.leader_epoch
+        self.node.on_trouble(f"{partition}: damaged, to be fetched anew where another replica leads: {damage}")
+        self.on_role_changed(partition)
+
+    def on_role_changed(self, partition: Partition) -> None:
+        """It was opened, has another leader, or the metadata says something new about a quarantined one."""
+        self._due.pop(partition, None)
+        if partition in self._found and self._is_given_up(partition):
+            damage, _ = self._found.pop(partition)
+            self.node.compactions.on_removed(partition)
+            partition.quarantine(damage)
+        is_in_the_way = partition.log.quarantined and partition.counted_on and not partition.alone
+        if is_in_the_way or partition in self._found:
+            self._due[partition] = self.node.clock.monotonic_ms()
+            self._arm()
+        else:
+            self._told.discard(partition)
 
     def on_removed(self, partition: Partition) -> None:
+        self._found.pop(partition, None)
         self._due.pop(partition, None)
         self._told.discard(partition)
+
+    def _is_given_up(self, partition: Partition) -> bool:
+        """Nobody counts on it, and nothing that was said about it before counts any more."""
+        role = partition.role
+        return role.leader >= 0 and not partition.counted_on and role.leader_epoch > self._found[partition][1]
+
+    def _is_replaceable(self, partition: Partition) -> bool:
+        """Whether somebody else can lead at once. One that is quarantined serves nobody, and asks in any case."""
+        role, node_id = partition.role, self.node.settings.node_id
+        others = [member for member in role.in_sync if member != node_id] or role.eligible_leaders
+        return partition.log.quarantined or any(other in role.eligible for other in others if other != node_id)
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -68,7 +103,9 @@ class DamagedCopies:
     def _send(self) -> None:
         node = self.node
         now_ms = node.clock.monotonic_ms()
-        asked = [partition for partition, due_ms in self._due.items() if due_ms <= now_ms][:PARTITIONS_PER_REQUEST_MAX]
+        due = [partition for partition, due_ms in self._due.items() if due_ms <= now_ms]
+        asked = [partition for partition in due if self._is_replaceable(partition)][:PARTITIONS_PER_REQUEST_MAX]
+        self._due.update({partition: now_ms + REFUSED_RETRY_MS for partition in due if partition not in asked})
         if not asked:
             self._arm()
             return
@@ -120,3 +157,18 @@ def _without(partition: Partition, node_id: int) -> RequestPartitionData:
         new_isr_with_epochs=[BrokerState(member, UNKNOWN_EPOCH) for member in role.in_sync if member != node_id],
         partition_epoch=role.partition_epoch,
     )
+
+
+def refuse_damaged(partition: Partition, records: FileSlice, offset: int) -> None:
+    """Look at batches that a follower got once and asks for again; DamagedLog when it was right not to take them."""
+    end = 0
+    try:
+        data = memoryview(records.read())
+        for position, header in iter_headers(data):
+            if header.last_offset < offset or not crc_matches(data[position : position + header.size]):
+                raise DamagedLog(f"the batch at offset {offset} of {partition} is damaged")
+            offset, end = header.last_offset + 1, position + header.size
+    except (CorruptMessage, OSError) as error:
+        raise DamagedLog(f"no batch at offset {offset} of {partition}: {error}") from None
+    if end != len(data):
+        raise DamagedLog(f"the batch at offset {offset} of {partition} does not end where the next one begins")

@@ -361,6 +361,12 @@ class Partition:
         """The disk failed under it: no more writes, reads go on."""
         self.log.fail(reason)
 
+    def quarantine(self, reason: str) -> None:
+        """Its log is damaged: neither read nor written any more, until it is begun anew."""
+        assert not self.leads, "it may be all there is"
+        self.log.fail(reason)
+        self.log.quarantined = True
+
     def _stored(self, offset: int) -> None:
         self.advance(self.leader.on_stored(offset))
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from skidway.broker.damaged import refuse_damaged
 from skidway.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, next_epoch
 from skidway.errors import (
+    DamagedLog,
     FetchSessionIdNotFound,
     InvalidFetchSessionEpoch,
     OffsetOutOfRange,
@@ -208,11 +210,16 @@ class ReplicaPolls:
             try:
                 data = self._look_at(target, max_bytes - found_bytes, counts=counts, min_one=found_bytes == 0)
             except ProtocolError as error:
+                if isinstance(error, DamagedLog):
+                    damaged = self.node.partitions.find_by_id(target.topic_id, target.index)
+                    self.node.damaged.found(damaged, str(error))
                 found.append((target, self._refusal(target, error)))
                 urgent = True
                 continue
             if data is None:
-                del session.ready[target]
+                if counts:
+                    # Otherwise the next fetch looks again: that the follower is at the end may mean more by now.
+                    del session.ready[target]
                 continue
             found.append((target, data))
             if data.records is not NO_RECORDS:
@@ -238,8 +245,14 @@ class ReplicaPolls:
         records = None
         if room > 0 and not (partition.is_throttled_as_leader and self._holds_back(target, partition)):
             records = log.read(offset, min(target.max_bytes, room), committed=False, min_one=min_one)
-            if records is not None and partition.is_throttled_as_leader:
-                self._charge(target, partition, len(records))
+            if records is not None:
+                if partition.is_throttled_as_leader:
+                    self._charge(target, partition, len(records))
+                follower = partition.leader.follower(target.session.replica_id)
+                if follower is not None:
+                    if counts and follower.sent_offset == offset:
+                        refuse_damaged(partition, records, offset)
+                    follower.sent_offset = offset
         target.at_end = offset >= log.end_offset
         high_watermark, start_offset = log.high_watermark, log.start_offset
         data = PartitionData(target.index, 0, high_watermark, high_watermark, start_offset)

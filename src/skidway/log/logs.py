@@ -347,7 +347,8 @@ class Logs:
             files = self._ticket([])
             files.run()
             _forget_truncations(files)
-        broken = any(log.failure is not None and not log.quarantined for log in logs)
+        # What was quarantined while it was served may have a tail that nobody synced.
+        broken = any(log.failure is not None and (not log.quarantined or log.unsynced) for log in logs)
         for log in logs:
             log.close(clean=False)
         self._opened.clear()

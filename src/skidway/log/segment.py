@@ -6,7 +6,7 @@ use, so that a log of a thousand segments costs a thousand small objects until s
 
 from collections.abc import Iterator
 
-from skidway.errors import StorageError
+from skidway.errors import DamagedLog, StorageError
 from skidway.limits import INT64_MAX
 from skidway.log.index import OffsetIndex, TimeIndex
 from skidway.ports import Disk, File
@@ -212,11 +212,11 @@ class Segment:
                 chunk = file.read_at(position, min(_LOOK_BYTES, end - position))
                 chunk_position, at = position, 0
                 if len(chunk) < HEADER_BYTES:
-                    raise StorageError(f"{self.path('.log')} ends inside a batch at {position}")
+                    raise DamagedLog(f"{self.path('.log')} ends inside a batch at {position}")
             fields = unpack(chunk, at)
             size = fields[1] + PREFIX_BYTES
             if size < HEADER_BYTES or fields[3] != MAGIC:
-                raise StorageError(f"{self.path('.log')} has no batch at {position}")
+                raise DamagedLog(f"{self.path('.log')} has no batch at {position}")
             yield position, fields
             position += size
 

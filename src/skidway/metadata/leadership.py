@@ -4,8 +4,9 @@ Every order of a leader carries its broker, leader and partition epochs; one tha
 that was replaced changes nothing.
 
 An in-sync set that lacks whoever asks for it gives up a damaged copy: its broker is then neither in sync nor eligible
-and does not lead, until it has fetched everything anew. Kafka's controller refuses that, and so does this one where
-nobody else is known to have all that was acknowledged.
+and does not lead, until it has fetched everything anew. That begins a leader epoch, so that nothing the broker said of
+its copy before brings it back. Kafka's controller refuses such a set, and so does this one where nobody else is known
+to have all that was acknowledged.
 """
 
 from collections.abc import Sequence
@@ -67,7 +68,7 @@ def decide_alter(
                 if (topic_id, alteration.index) in changed:
                     raise InvalidUpdateVersion("The partition was changed by this request already.")
                 record = _alter(view, operation.broker_id, topic, alteration)
-                altered.append(_altered(topic.partitions[alteration.index], record, operation.broker_id))
+                altered.append(_altered(topic.partitions[alteration.index], record))
             except ProtocolError as refusal:
                 altered.append(PartitionAltered(alteration.index, refusal.code))
                 if isinstance(refusal, IneligibleReplica):
@@ -115,6 +116,11 @@ def _give_up(
     is_replaced = change.isr and change.election is Election.UNCLEAN
     if record is not None and not (others or eligible or is_replaced):
         raise EligibleLeadersNotAvailable(f"No other replica is known to have everything that broker {broker_id} had.")
+    if partition.leader in (NO_LEADER, broker_id):
+        return record
+    # The leader stays. It may have asked to take in the copy that is given up, or be about to: not in this epoch.
+    record = record or PartitionChangeRecord(partition_id=partition.index, topic_id=topic.id)
+    record.leader = partition.leader
     return record
 
 
@@ -156,14 +162,14 @@ def _refuse_ineligible(view: ClusterView, alteration: PartitionAlteration) -> No
             raise IneligibleReplica(f"Broker {member} has the epoch {broker.epoch}, not {epoch}.")
 
 
-def _altered(before: Partition, record: PartitionChangeRecord | None, broker_id: int) -> PartitionAltered:
+def _altered(before: Partition, record: PartitionChangeRecord | None) -> PartitionAltered:
     """As the partition will be. Where the change ends a reassignment that takes the leader away as well, it is told
     so by an error, although the change is made."""
     if record is None:
         changed, record = 0, PartitionChangeRecord()
     else:
         changed = 1
-    if record.leader not in (NO_CHANGE, broker_id):
+    if record.leader not in (NO_CHANGE, before.leader):
         return PartitionAltered(before.index, ErrorCode.NEW_LEADER_ELECTED)
     return PartitionAltered(
         before.index,

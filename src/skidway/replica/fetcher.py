@@ -358,7 +358,8 @@ class Fetcher:
             self._rest(key, followed, now_ms)
 
     def _on_storage_error(self, key: Key, followed: _Followed, error: Exception, now_ms: int) -> None:
-        if followed.replica.log.failure is not None and isinstance(error, StorageError):
+        log = followed.replica.log
+        if log.failure is not None and not log.quarantined and isinstance(error, StorageError):
             self._tell(followed, f"offline, it takes no writes: {error}")
             self._stop(key)
             return

@@ -9,7 +9,16 @@ UNKNOWN_EPOCH = -1
 
 
 class Follower:
-    __slots__ = ("broker_epoch", "caught_up_ms", "fetched_ms", "id", "leader_end", "offset", "start_offset")
+    __slots__ = (
+        "broker_epoch",
+        "caught_up_ms",
+        "fetched_ms",
+        "id",
+        "leader_end",
+        "offset",
+        "sent_offset",
+        "start_offset",
+    )
 
     def __init__(self, replica_id: int, caught_up_ms: int = NEVER_MS) -> None:
         self.id = replica_id
@@ -22,6 +31,8 @@ class Follower:
         self.fetched_ms = NEVER_MS
         self.leader_end = UNKNOWN_OFFSET
         """Where the leader's log ended at its last fetch."""
+        self.sent_offset = UNKNOWN_OFFSET
+        """From where it was last given records. If it asks for them again, it may not have liked them."""
 
     def __repr__(self) -> str:
         return f"replica {self.id} at {self.offset}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from skidway.errors import ProtocolError, StorageError
+from skidway.errors import DamagedLog, ProtocolError, StorageError
 from skidway.limits import DEFAULT_LIMITS, MIB
 from skidway.ports import Buffer, Clock, FileSlice
 from skidway.records.batch import BatchHeader, crc_matches, iter_headers, read_header
@@ -42,7 +42,7 @@ class Format(Generic[Stored]):
                     continue
                 batch = view[position : position + header.size]
                 if not crc_matches(batch):
-                    raise StorageError(f"{self.name} records at offset {header.base_offset} fail their checksum")
+                    raise DamagedLog(f"{self.name} records at offset {header.base_offset} fail their checksum")
                 for record in read_records(batch, decompressed_bytes_max=DEFAULT_LIMITS.decompressed_bytes_max):
                     known = self.decode(record)
                     if known is not None:

@@ -3,8 +3,12 @@ nobody else has everything, the partition waits for an operator."""
 
 from typing import Any
 
+import pytest
 from broker_world import batch, code, part
 from nodes_together import Cluster, create, made, produce, read
+
+from skidway.records.batch import HEADER_BYTES
+from skidway.records.record import Record, build_batch
 
 STORAGE_ERROR = 56
 VALUES = [b"a", b"b", b"c"]
@@ -141,3 +145,90 @@ def test_a_new_controller_is_asked_when_the_old_one_dies() -> None:
     cluster.until(lambda: cluster.nodes[first].registration.epoch >= 0)
     cluster.kill(controller)
     cluster.until(lambda: cluster.controller() is not None and story.standing == (-1, [], [second]))
+
+
+# --- damage that is found later ---
+
+
+def rot(cluster: Cluster, number: int, offset: int) -> None:
+    """Some bits of a record, long after it was written."""
+    segment, position = cluster.copy(number, "t").log.locate(offset)
+    cluster.disks[number].corrupt(segment.path(".log"), position + HEADER_BYTES)
+
+
+def lose(cluster: Cluster, number: int) -> None:
+    """A follower loses its copy and has to fetch everything from the leader."""
+    leader = cluster.nodes[cluster.until(lambda: cluster.leader("t"))]
+    cluster.kill(number)
+    cluster.until(lambda: number not in leader.image.topics["t"].partitions[0].isr)
+    cluster.disks[number].remove_tree("t-0")
+
+
+def told_of_damage(cluster: Cluster) -> list[int]:
+    return [number for number, lines in cluster.told.items() for line in lines if "to be fetched anew" in line]
+
+
+def test_a_leader_that_sent_a_damaged_batch_hands_over_and_begins_anew() -> None:
+    cluster = made()
+    first = create(cluster, "t", flush="sync")
+    for value in VALUES:
+        assert produce(cluster, "t", value) == 0
+    second, third = [number for number in (1, 2, 3) if number != first]
+    lose(cluster, third)
+    rot(cluster, first, 1)
+    cluster.restart(third)
+    cluster.until(cluster.ready)
+    assert cluster.until(lambda: cluster.leader("t") != first and cluster.leader("t")) == second
+    cluster.until(lambda: cluster.agree("t"))
+    assert told_of_damage(cluster) == [first]
+    cluster.until(lambda: sorted(cluster.nodes[second].image.topics["t"].partitions[0].isr) == [1, 2, 3])
+    assert read(cluster, second, "t") == VALUES
+    assert produce(cluster, "t", b"d") == 0
+    cluster.until(lambda: cluster.agree("t"))
+
+
+def test_where_nobody_can_take_over_a_leader_serves_on_what_it_has() -> None:
+    cluster = made()
+    first = create(cluster, "t", replicas=2, flush="sync")
+    (second,) = set(cluster.nodes[first].image.topics["t"].partitions[0].replicas) - {first}
+    for value in VALUES:
+        assert produce(cluster, "t", value) == 0
+    lose(cluster, second)
+    rot(cluster, first, 1)
+    cluster.restart(second)
+    cluster.until(lambda: told_of_damage(cluster) == [first])
+    cluster.pass_time(20_000)
+    assert cluster.leader("t") == first
+    assert produce(cluster, "t", b"d") == 0
+    assert told_of_damage(cluster) == [first]
+    assert cluster.copy(second, "t").log.end_offset == 0, "what is damaged is not copied"
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_what_a_compaction_finds_damaged_is_fetched_anew(leads: bool) -> None:
+    cluster = made(compaction_check_ms=1000, checkpoint_ms=1000)
+    configs = {"cleanup_policy": "compact", "segment_ms": "1000", "min_cleanable_dirty_ratio": "0"}
+    first = create(cluster, "t", flush="sync", **configs)
+    for value in VALUES:
+        assert produce_keyed(cluster, value) == 0
+        cluster.pass_time(2000)
+    damaged = first if leads else next(number for number in (1, 2, 3) if number != first)
+    epoch = cluster.copy(first, "t").role.leader_epoch
+    rot(cluster, damaged, 0)
+    cluster.until(lambda: maintained(cluster, damaged) and cluster.copy(first, "t").role.leader_epoch > epoch)
+    cluster.until(lambda: cluster.agree("t") and sorted(cluster.copy(first, "t").role.in_sync) == [1, 2, 3])
+    assert told_of_damage(cluster) == [damaged]
+    assert (cluster.leader("t") == first) is not leads
+    assert produce_keyed(cluster, b"d") == 0
+
+
+def maintained(cluster: Cluster, number: int) -> bool:
+    cluster.nodes[number].maintain(cluster.clock.now_ms, cluster.clock.wall_ms())
+    return True
+
+
+def produce_keyed(cluster: Cluster, value: bytes) -> int:
+    client = cluster.client(cluster.until(lambda: cluster.leader("t")))
+    client.produce("t", bytes(build_batch([Record(0, cluster.clock.wall_ms(), b"key", value)])))
+    ((_, reply),) = cluster.until(client.replies)
+    return code(reply)

@@ -153,6 +153,26 @@ def test_both_followers_join_although_one_proposal_is_under_way_at_a_time(world:
     assert in_sync(world) == [1, 2, 3]
 
 
+def test_a_follower_joins_whose_fetch_waited_while_another_was_taken_in(world: World) -> None:
+    """Nothing is written and the watermark stays, so nothing else would remind of it."""
+    second, third = followers(world)
+    for follower in (second, third):
+        follower.ask({ORDERS: 0})
+        follower.heartbeat(want_fence=True)
+    assert in_sync(world) == [1]
+    for follower in (second, third):
+        follower.heartbeat()
+    second.ask({})
+    third.fetch({}, max_wait_ms=500)
+    settle(world)
+    assert in_sync(world) == [1, 2]
+    world.pass_time(500)
+    third.reply()
+    third.ask({})
+    settle(world)
+    assert in_sync(world) == [1, 2, 3]
+
+
 def test_too_few_in_sync_refuse_acks_all_and_hold_the_watermark(world: World) -> None:
     write(world, b"a")
     for _ in range(3):
@@ -350,3 +370,37 @@ def test_a_deletion_that_takes_too_long_is_told_so(world: World) -> None:
     world.pass_time(1_000)
     assert deleted(peer) == (ErrorCode.REQUEST_TIMED_OUT, -1)
     assert world.partition("orders").log.start_offset == 1
+
+
+# --- what a follower asks for twice ---
+
+
+@pytest.mark.parametrize("position", [3, 8, 16, 17, 61, 100], ids=["offset", "length", "magic", "crc", "first", "last"])
+def test_what_a_follower_asks_for_again_is_looked_at_and_not_sent_if_it_is_damaged(world: World, position: int) -> None:
+    second, third = followers(world)
+    write(world, b"x" * 40)
+    write(world, b"second")
+    for follower in (second, third):
+        follower.ask({ORDERS: 2})
+    settle(world)
+    (segment,) = world.partition("orders").log.segments
+    world.node.disk.corrupt(segment.path(".log"), position)
+    third.ask({ORDERS: 0})
+    told = third.ask({ORDERS: 0})[ORDERS]
+    assert ErrorCode(told.error_code) == ErrorCode.KAFKA_STORAGE_ERROR
+    for _ in range(3):  # 3 leaves the in-sync set meanwhile, as it went back
+        settle(world)
+        world.clock.now_ms += 200
+    described = world.node.image.topics["orders"].partitions[0]
+    assert (described.leader, described.isr, described.eligible_leader_replicas) == (2, [2], [])
+
+
+def test_a_sound_batch_is_sent_as_often_as_it_is_asked_for(world: World) -> None:
+    second, _ = followers(world)
+    write(world, b"a")
+    write(world, b"b")
+    first, again = (second.ask({ORDERS: 0})[ORDERS] for _ in range(2))
+    assert bytes(first.records) == bytes(again.records)
+    assert not again.error_code
+    settle(world)
+    assert world.node.image.topics["orders"].partitions[0].leader == 1

@@ -366,6 +366,23 @@ def damaged_and_nobody_else() -> Iterator[None]:
 
 
 @contextmanager
+def damaged_is_taken_in() -> Iterator[None]:
+    """What was said of a copy before it was given up still counts."""
+    original = leadership._give_up
+
+    def give_up(*arguments: Any) -> PartitionChangeRecord | None:
+        record = original(*arguments)
+        partition: Partition = arguments[3]
+        if record is None or record.leader != partition.leader:
+            return record
+        record.leader = NO_CHANGE
+        return None if record.isr is None and record.eligible_leader_replicas is None else record
+
+    with patch.object(leadership, "_give_up", give_up):
+        yield
+
+
+@contextmanager
 def _giving_up(spoil: Callable[[PartitionChange], None]) -> Iterator[None]:
     original, record = leadership._give_up, PartitionChange.record
 
@@ -384,6 +401,7 @@ def _giving_up(spoil: Callable[[PartitionChange], None]) -> Iterator[None]:
 FOUND_BY_DAMAGE: dict[Mutant, int] = {
     damaged_stays_eligible: 0,
     damaged_and_nobody_else: 3,
+    damaged_is_taken_in: 22,
 }
 """The same, where copies are found damaged."""
 

@@ -475,13 +475,13 @@ class Storm:
             assert (altered.isr, altered.partition_epoch) == (after.isr, after.partition_epoch)
 
     def damage(self) -> None:
-        """A broker finds that its copy is damaged: when it starts, so nobody is about to take it in, or as leader."""
+        """A broker finds that its copy is damaged. The leader may be about to take it in."""
         chosen = self.some_partition()
         if chosen is None:
             return
         key, partition = chosen
         broker_id = self.random.choice(partition.replicas)
-        if not self.current(broker_id) or (self.stored[key].asked is not None and broker_id != partition.leader):
+        if not self.current(broker_id):
             return
         left = [(member, -1) for member in partition.isr if member != broker_id]
         alteration = PartitionAlteration(partition.index, partition.leader_epoch, partition.partition_epoch, left)

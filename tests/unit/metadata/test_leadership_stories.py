@@ -416,10 +416,12 @@ def test_an_eligible_replica_takes_over_from_the_last_one_in_sync(cluster: Clust
     assert shape(cluster.partition("orders")) == "leader 3, in sync [3]"
 
 
-def test_a_follower_gives_up_its_damaged_copy_and_nothing_else_changes(cluster: Cluster) -> None:
+def test_a_follower_gives_up_its_damaged_copy_and_the_leader_leads_on_in_a_new_epoch(cluster: Cluster) -> None:
     cluster.create("orders", 1, 2, 3, min_insync_replicas="3")
+    epoch = cluster.partition("orders").leader_epoch
     altered = cluster.alter("orders", 1, 3, by=2)
     assert (altered.error, altered.leader, altered.isr) == (ErrorCode.NONE, 1, [1, 3])
+    assert altered.leader_epoch == cluster.partition("orders").leader_epoch == epoch + 1
     assert shape(cluster.partition("orders")) == "leader 1, in sync [1, 3]"
 
 
@@ -431,8 +433,15 @@ def test_an_eligible_replica_gives_up_its_damaged_copy_before_it_is_unfenced(clu
     assert shape(cluster.partition("orders")) == "leader 1, in sync [1], eligible [3]"
     assert cluster.alter("orders", 1, by=3).error == ErrorCode.NONE
     assert shape(cluster.partition("orders")) == "leader 1, in sync [1]"
-    assert cluster.alter("orders", 1, by=3).error == ErrorCode.NONE, "said once more"
-    assert cluster.last == []
+
+
+def test_a_leader_takes_nobody_in_for_a_copy_that_was_given_up(cluster: Cluster) -> None:
+    """It saw that 3 had everything, and 3 found its copy damaged before that was said."""
+    cluster.create("orders", 1, 2, 3)
+    cluster.alter("orders", 1, 2)
+    assert cluster.alter("orders", 1, 2, by=3).error == ErrorCode.NONE
+    assert cluster.alter("orders", 1, 2, 3, leader_epoch=-1, partition_epoch=-1).error == ErrorCode.FENCED_LEADER_EPOCH
+    assert shape(cluster.partition("orders")) == "leader 1, in sync [1, 2]"
 
 
 def test_the_only_eligible_replica_keeps_its_place_though_its_copy_is_damaged(cluster: Cluster) -> None:

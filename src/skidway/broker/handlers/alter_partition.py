@@ -1,4 +1,5 @@
-"""AlterPartition (key 56), v2–v3: a leader asks the controller to change who is in sync with it."""
+"""AlterPartition (key 56), v2–v3: a leader asks the controller to change who is in sync with it, or a broker to be
+left out because its copy is damaged (then the set lacks the one who asks)."""
 
 from __future__ import annotations
 

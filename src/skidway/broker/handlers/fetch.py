@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from skidway.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarget, Session
 from skidway.broker.leader_hints import ELSEWHERE, NOBODY, address_of, leader_of, nearer_replica
 from skidway.broker.partition import Partition
-from skidway.errors import ErrorCode, NotLeaderOrFollower, ProtocolError
+from skidway.errors import DamagedLog, ErrorCode, NotLeaderOrFollower, ProtocolError
 from skidway.ports import FileSlice
 from skidway.quorum.wire import is_metadata_fetch
 from skidway.wire.message import Message
@@ -163,6 +163,8 @@ class Poll:
             try:
                 data = self._read_one(target)
             except ProtocolError as error:
+                if isinstance(error, DamagedLog):
+                    self.node.damaged.found(self.find(target.topic, target.partition), str(error))
                 data = PartitionData(target.partition, error.code, -1, aborted_transactions=self._no_aborted())
                 self.urgent = self.refused = True
             self.found.append((target, data))
