@@ -1,8 +1,10 @@
 """Everything that happens to a cluster in a round: one fault after another, drawn from a seed, and its end."""
 
 import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +16,17 @@ from cluster_clocks import Clock
 from disk_faults import failing_syncs, fill
 from skidway.client.admin import Admin
 from skidway.client.cluster import Cluster as Client
-from skidway.client.errors import ClientError
+from skidway.client.cluster_admin import ClusterAdmin
+from skidway.client.errors import BrokerError, ClientError
+from skidway.errors import ErrorCode
 from skidway.testing import BrokerFailed, Cluster
+from waiting import eventually
 
 HOLD_S = (0.3, 4.0)
+ANSWER_MS = 5_000
+PATIENCE_S = 60.0
+VOTERS_MIN = 3
+"""So many stay: of three the loss of one is borne."""
 CLOCK_JUMP_S = 40 * 3600
 
 
@@ -36,6 +45,12 @@ class Faults:
     spoiled: set[int] = field(default_factory=set)
     """Nodes that must be restarted: their disks failed."""
     over: ExitStack = field(default_factory=ExitStack)
+    further: Random | None = None
+    """Dice of their own for changes of the membership, so that a seed draws the same faults with them and without."""
+    outside: set[int] = field(default_factory=set)
+    """Nodes that were told to vote no more."""
+    changed: Counter[str] = field(default_factory=Counter)
+    """What was done to the membership, and how often."""
 
     def kinds(self) -> dict[str, Callable[[], None]]:
         found = {
@@ -79,11 +94,13 @@ class Faults:
         # A cluster in trouble may refuse a change; that is an answer too.
         with contextlib.suppress(ClientError, AssertionError):
             self.changes()[change]()
+        membership = threading.Thread(target=self.change_membership)
+        membership.start()
         time.sleep(hold_s)
-        self.end()
+        self.end(membership)
         return fault
 
-    def end(self) -> None:
+    def end(self, membership: threading.Thread) -> None:
         self.over.close()
         cluster = self.cluster
         cluster.heal()
@@ -95,7 +112,11 @@ class Faults:
             cluster.start(*down, wait=False)
             for node in down:
                 cluster[node].await_ready(60)
+        # Who has no majority to decide it waits for its answer until there is one again.
+        membership.join()
         cluster.await_members()
+        if self.further is not None and self.outside and self.further.random() < 0.5:
+            self.add_voters()
 
     # Who.
 
@@ -160,3 +181,58 @@ class Faults:
     def reassign(self) -> None:
         partition = self.dice.randrange(self.partitions)
         reassign(self.cluster, self.topic, {partition: self.dice.sample(sorted(self.cluster.brokers), 3)}, wait=False)
+
+    # Who belongs to it.
+
+    def change_membership(self) -> None:
+        """One voter less while there are enough, or the cluster forgets a broker that is down: it comes back anew."""
+        if self.further is None:
+            return
+        # Refused, or not answered: that is an answer too.
+        with contextlib.suppress(ClientError):
+            self._change_membership(self.further)
+
+    def _change_membership(self, dice: Random) -> None:
+        down = [node for node, broker in self.cluster.brokers.items() if not broker.running]
+        if len(down) == 1 and dice.random() < 0.5:
+            # All its replicas were in sync before this round, so what was acknowledged is elsewhere too.
+            with self.administrator() as admin:
+                admin.unregister_broker(down[0])
+            self.changed["unregistered"] += 1
+        elif len(self.cluster.brokers) - len(self.outside) > VOTERS_MIN:
+            self.remove_voter(dice)
+
+    def remove_voter(self, dice: Random) -> None:
+        with self.administrator() as admin:
+            quorum = admin.describe_quorum()
+            voters = sorted(voter.id for voter in quorum.voters)
+            # The leader of the quorum as often as all others together.
+            node = quorum.leader if dice.random() < 0.5 else dice.choice(voters)
+            self.outside.add(node)
+            admin.remove_voter(node)
+        self.changed["voters removed"] += 1
+
+    def add_voters(self) -> None:
+        """Now that everything is whole, everybody votes again: also whose removal was not answered."""
+        for node in sorted(self.outside):
+            assert eventually(lambda: self.votes_again(node), PATIENCE_S), f"node {node} cannot vote again"  # noqa: B023
+        self.outside.clear()
+
+    def votes_again(self, node: int) -> bool:
+        try:
+            with self.administrator() as admin:
+                if any(voter.id == node for voter in admin.describe_quorum().voters):
+                    return True
+                admin.add_voter(node)
+                self.changed["voters added"] += 1
+        except BrokerError as refusal:
+            return refusal.code == ErrorCode.DUPLICATE_VOTER
+        except ClientError:
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def administrator(self) -> Iterator[ClusterAdmin]:
+        with Client(self.cluster.bootstrap, timeout_ms=ANSWER_MS) as client:
+            client.refresh([])
+            yield ClusterAdmin(client)

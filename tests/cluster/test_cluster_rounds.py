@@ -122,9 +122,12 @@ class Rounds:
         )
         for fault, taken in sorted(self.gaps.items()):
             print(f"  {fault:20} {len(taken):3} times, gaps up to {max(taken):.1f} s")
+        for change, times in sorted(self.faults.changed.items()):
+            print(f"  {change:20} {times:3} times")
 
 
-def run_rounds(folder: Path, nodes: int, seed: int, rounds: int, seconds: float) -> None:
+def run_rounds(folder: Path, nodes: int, seed: int, rounds: int, seconds: float, *, membership: bool = False) -> None:
+    """`membership`: voters leave and return meanwhile, and brokers that are down are forgotten."""
     with ExitStack() as stack:
         home = folder / "nodes"
         home.mkdir()
@@ -135,9 +138,10 @@ def run_rounds(folder: Path, nodes: int, seed: int, rounds: int, seconds: float)
         clocks = {node: Clock(folder / f"clock-{node}") for node in numbers} if library() else {}
         settings = {node: {"environment": clock.environment} for node, clock in clocks.items()}
         cluster = stack.enter_context(Cluster(nodes, data_dir=home, node_settings=settings))
-        Rounds(cluster, Faults(cluster, Random(seed), f"rounds-{seed}", PARTITIONS, volume, clocks)).run(
-            rounds, seconds
-        )
+        faults = Faults(cluster, Random(seed), f"rounds-{seed}", PARTITIONS, volume, clocks)
+        if membership:
+            faults.further = Random(f"{seed}/membership")
+        Rounds(cluster, faults).run(rounds, seconds)
 
 
 def test_a_few_rounds_of_faults_lose_nothing(tmp_path: Path) -> None:
@@ -148,4 +152,4 @@ def test_a_few_rounds_of_faults_lose_nothing(tmp_path: Path) -> None:
 @pytest.mark.timeout(MINUTES * 60 + 900)
 @pytest.mark.parametrize("nodes", [3, 5])
 def test_many_rounds_of_faults_lose_nothing(tmp_path: Path, nodes: int) -> None:
-    run_rounds(tmp_path, nodes, seed=SEED, rounds=10_000, seconds=MINUTES * 60)
+    run_rounds(tmp_path, nodes, seed=SEED, rounds=10_000, seconds=MINUTES * 60, membership=True)

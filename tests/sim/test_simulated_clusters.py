@@ -15,10 +15,12 @@ CHUNKS = 20
 REPLAY = "from skidway.sim.run import run_seed; v = run_seed({seed}); print(v.trace_hash, v.events, v.checker)"
 
 
-def remembered() -> list[tuple[int, int | None, str]]:
+def remembered() -> list[tuple[int, int | None, bool, str]]:
+    """Seed, nodes, whether with the kinds of faults that came later, and why."""
     lines = [line for line in SEEDS.read_text().splitlines() if line.strip() and not line.startswith("#")]
     parts = [line.split(None, 2) for line in lines]
-    return [(int(seed), None if nodes == "-" else int(nodes), why) for seed, nodes, why in parts]
+    nodes_of = {nodes: None if nodes.startswith("-") else int(nodes.rstrip("+")) for _, nodes, _ in parts}
+    return [(int(seed), nodes_of[nodes], nodes.endswith("+"), why) for seed, nodes, why in parts]
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -30,8 +32,8 @@ def test_no_seed_breaks_a_law(chunk: int) -> None:
 
 def test_seeds_that_failed_once_pass() -> None:
     failed = []
-    for seed, nodes, why in remembered():
-        verdict = run_seed(seed, nodes=nodes)
+    for seed, nodes, later, why in remembered():
+        verdict = run_seed(seed, nodes=nodes, later=later)
         if not verdict.ok:
             failed.append(f"seed {seed} ({why}): {verdict.checker}: {verdict.text}")
     assert failed == []

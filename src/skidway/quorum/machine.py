@@ -11,7 +11,7 @@ once `on_synced` says so.
     leader        appends, counts what a majority holds, resigns when it does not hear of one
     resigned      led this epoch and never will again; others should stand
 
-A member whose id is not among the voters is an observer: it fetches and never stands.
+A member whose id is not among the voters is an observer: it fetches and does not stand (but see `may_stand`).
 """
 
 from __future__ import annotations
@@ -116,6 +116,20 @@ class Quorum:
         return self.me in self.voters
 
     @property
+    def may_stand(self) -> bool:
+        """A voter, or who was removed by a record that may not be committed: as long as the others lack it they do not
+        elect each other, and none of them has as much of the log as this node."""
+        if self.is_voter:
+            return True
+        removed_at = self.history.latest_offset
+        return self.high_watermark <= removed_at and self.me in self.history.at(removed_at)
+
+    @property
+    def _is_majority(self) -> bool:
+        """All by itself."""
+        return self.is_voter and self.voters.majority == 1
+
+    @property
     def leads(self) -> bool:
         return self.role is Role.LEADER
 
@@ -147,7 +161,7 @@ class Quorum:
             case Role.FOLLOWER if self._waits_for_own_disk:
                 # The leader was not even asked.
                 self._role_deadline_ms = now_ms + self.settings.fetch_timeout_ms
-            case Role.FOLLOWER if self.is_voter:
+            case Role.FOLLOWER if self.may_stand:
                 self._become_prospective(now_ms)
             case Role.FOLLOWER:
                 self._become_unattached(self.epoch, now_ms)
@@ -155,7 +169,7 @@ class Quorum:
                 self._give_up(now_ms)
             case Role.CANDIDATE:
                 self._become_prospective(now_ms)
-            case Role.UNATTACHED | Role.RESIGNED if self.is_voter:
+            case Role.UNATTACHED | Role.RESIGNED if self.may_stand:
                 self._become_prospective(now_ms)
             case Role.UNATTACHED | Role.RESIGNED:
                 self._become_unattached(self.epoch, now_ms)
@@ -194,12 +208,12 @@ class Quorum:
             self._role_deadline_ms = now_ms + self._election_timeout_ms()
         elif self._remembered.leader != NO_LEADER:
             self._follow(now_ms)
-        elif self.voters.majority == 1 and self.is_voter:
+        elif self._is_majority:
             self._become_candidate(now_ms)
         else:
             self.role = Role.UNATTACHED
             self._role_deadline_ms = now_ms + self._election_timeout_ms()
-        if self.role is Role.RESIGNED and self.voters.majority == 1 and self.is_voter:
+        if self.role is Role.RESIGNED and self._is_majority:
             self._become_candidate(now_ms)
         self._act(now_ms)
 
@@ -240,7 +254,7 @@ class Quorum:
         self.heard_leader(now_ms)
 
     def _become_prospective(self, now_ms: int) -> None:
-        if self.voters.majority == 1:
+        if self._is_majority:
             self._become_candidate(now_ms)
             return
         self._leave_role()
@@ -257,7 +271,7 @@ class Quorum:
 
     def _become_candidate(self, now_ms: int) -> None:
         # Who is a majority of its own leads at once: one thing to remember, not two.
-        leader = self.me.node_id if self.voters.majority == 1 else NO_LEADER
+        leader = self.me.node_id if self._is_majority else NO_LEADER
         try:
             if self.epoch >= INT32_MAX:
                 raise StorageError("the epochs of this quorum are used up: nobody can be elected any more")

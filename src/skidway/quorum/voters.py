@@ -96,6 +96,11 @@ class VoterHistory:
         """Of the record that brought the latest set; -1 when no record did."""
         return self._sets[-1][0]
 
+    @property
+    def sets(self) -> list[tuple[int, Voters]]:
+        """All that are still known, each with the offset of its record."""
+        return list(self._sets)
+
     def add(self, offset: int, voters: Voters) -> None:
         assert offset > self._sets[-1][0], "sets of voters come in the order of the log"
         self._sets.append((offset, voters))

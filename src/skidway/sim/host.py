@@ -31,6 +31,7 @@ MAINTENANCE_US = SECOND
 LEAVE_US = 10 * MS
 LEAVE_TRIES = 500
 MALFORMED = ("a frame of", "API ", "a request that cannot be read")
+BAD_BATCH = "a bad batch from node"
 WALL_START_MS = 1_790_000_000_000
 
 
@@ -263,7 +264,7 @@ class Host:
             self.random,
             self.limits,
             lambda line: self.world.say(self.name, line),
-            lambda line: self.world.say(self.name, f"trouble: {line}"),
+            self._on_trouble,
         )
         node.peers.dial = self._dial
         node.on_work = self.end_turn_soon
@@ -286,6 +287,12 @@ class Host:
         self.end_turn_soon()
         self.world.after(MAINTENANCE_US, lambda: self._maintain(life))
         return True
+
+    def _on_trouble(self, line: str) -> None:
+        self.world.say(self.name, f"trouble: {line}")
+        if BAD_BATCH in line:
+            # From outside of the node, which would take it for a mistake of its own.
+            self.world.after(0, partial(_served_damaged, f"{self.name} was: {line}"))
 
     def _reset(self) -> None:
         self.life += 1
@@ -541,6 +548,10 @@ class Host:
             self.enter(life, lambda: outbound.opened(end))
 
         self.network.connect(self.name, (link.host, link.port), opened, lambda: self.enter(life, outbound.failed))
+
+
+def _served_damaged(text: str) -> None:
+    raise Violation("corrupt-read", text)
 
 
 def _lane(ticket: Any) -> str:

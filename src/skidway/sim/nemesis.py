@@ -6,12 +6,15 @@ from collections.abc import Callable
 from random import Random
 
 from skidway.sim.cluster import Cluster
+from skidway.sim.damage import Damage
 from skidway.sim.host import Host
 from skidway.sim.plan import Fault, Plan
 from skidway.sim.world import MS, World
 
 HOUR_MS = 3_600_000
 SPARE_BYTES = 2_000
+STOPPED_US = 20 * MS
+"""How often to look whether a machine that stops has stopped."""
 
 
 class Nemesis:
@@ -23,6 +26,7 @@ class Nemesis:
         self.over = False
         self.operations: dict[str, Callable[[Random], None]] = {}
         """Faults that are requests of an administrator, by name."""
+        self.damage = Damage(world, cluster, [topic.name for topic in plan.topics])
         self._clients = clients
         self._kinds: dict[str, Callable[[Fault, Host, Random], None]] = {
             "power": self._power,
@@ -41,6 +45,7 @@ class Nemesis:
             "op": self._op,
             "all": self._all,
             "two": self._two,
+            "flip": self._flip,
         }
 
     def begin(self) -> None:
@@ -62,7 +67,10 @@ class Nemesis:
         self._keep_running()
 
     def _keep_running(self) -> None:
-        """Also who was still stopping when the faults ended."""
+        """Also who was still stopping when the faults ended, and who was mended."""
+        for copy in self.damage.last_copies():
+            self._down(self.cluster.hosts[copy.node_id])
+            self.damage.mend(copy)
         for host in self.cluster.hosts.values():
             if host.node is None:
                 host.start()
@@ -258,3 +266,22 @@ class Nemesis:
             self.revive(host)
 
         self._later(fault, again)
+
+    def _flip(self, fault: Fault, host: Host, random: Random) -> None:
+        """While it is down, a bit of what others hold too goes wrong on its disk."""
+        spare = self.damage.spare(host)
+        if not spare:
+            return
+
+        def flip() -> None:
+            if host.node is None:
+                self.damage.flip(host, spare, random)
+                self._later(fault, lambda: self.revive(host))
+            elif not self.over:
+                self.world.after(STOPPED_US, flip)
+
+        if fault.amount % 2:
+            self._down(host)
+        else:
+            host.stop()
+        flip()

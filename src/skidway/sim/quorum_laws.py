@@ -6,16 +6,20 @@
 | quorum-memory | an epoch or a vote, once remembered, is never forgotten |
 | quorum-watermark | neither the epoch nor what is committed goes back |
 | quorum-log | all members have the same committed batches |
-| quorum-majority | what a leader calls committed, a majority of the voters has on disk |
+| quorum-majority | what a leader calls committed, a majority of the voters in force has on disk |
+| quorum-voters | sets of voters differ by one, changes wait for each other, who was removed does not lead |
 | image | metadata is the same wherever it is followed equally far |
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from zlib import crc32
 
 from skidway.broker.node import Node
 from skidway.metadata.snapshot import records_of
+from skidway.quorum.machine import Quorum
+from skidway.quorum.voters import Voters
 from skidway.records.batch import iter_headers
 from skidway.sim.cluster import Cluster
 from skidway.sim.host import Host
@@ -35,6 +39,8 @@ class QuorumLaws:
         self._remembered: dict[str, tuple[int, object]] = {}
         self._stored: dict[int, int] = {}
         """What machines that are down have on disk."""
+        self._in_force: dict[int, Voters] = {}
+        """By the end of what is committed."""
 
     def on_crash(self, host: Host, node: Node) -> None:
         machine = node.quorum.quorum
@@ -66,6 +72,7 @@ class QuorumLaws:
                 raise Violation("quorum-watermark", f"{host.name}: epoch and watermark went from {before} to {now}")
             self._watermarks[key] = now
             self._check_committed(host, node)
+            self._check_voters(host, machine)
             if machine.leads:
                 self._check_majority(host, node)
 
@@ -93,24 +100,42 @@ class QuorumLaws:
                 offset = header.last_offset + 1
         self._checked[key] = offset
 
+    def _check_voters(self, host: Host, machine: Quorum) -> None:
+        sets, committed = machine.history.sets, machine.high_watermark
+        for (_, before), (offset, after) in pairwise(sets):
+            if not after.is_next_to(before):
+                raise Violation("quorum-voters", f"{host.name}: {before} became {after} at {offset} in one step")
+        in_force = machine.history.at(committed)
+        if self._in_force.setdefault(committed, in_force) != in_force:
+            known = self._in_force[committed]
+            raise Violation("quorum-voters", f"{host.name}: {in_force} vote at {committed}, others have {known}")
+        if not machine.leads or machine.followers is None:
+            return
+        # What a leader before it left behind may be unknown to be committed; its own changes wait for each other.
+        pending = [offset for offset, _ in sets if offset >= committed and offset > machine.followers.epoch_start]
+        if len(pending) > 1:
+            raise Violation("quorum-voters", f"{host.name} has changes of the voters under way at {pending}")
+        if not machine.is_voter and committed > machine.history.latest_offset:
+            raise Violation("quorum-voters", f"{host.name} leads epoch {machine.epoch} and is none of {machine.voters}")
+
     def _check_majority(self, host: Host, node: Node) -> None:
-        machine = node.quorum.quorum
-        watermark = machine.high_watermark
-        holders = 0
-        for voter in machine.voters:
-            other = self.cluster.hosts.get(voter.member.node_id)
-            if other is None:
-                continue
-            stored = self._stored.get(voter.member.node_id, 0)
-            if other.node is not None:
-                stored = other.node.quorum.log.synced_offset
-            holders += stored >= watermark
-        # Counted here, not by the product.
-        if holders < len(machine.voters) // 2 + 1:
-            raise Violation(
-                "quorum-majority",
-                f"{host.name} calls {watermark} committed; {holders} of {len(machine.voters)} voters have it",
-            )
+        """By the voters in force there, or by those of a change that was under way when it was committed."""
+        history, watermark = node.quorum.quorum.history, node.quorum.quorum.high_watermark
+        changing = [voters for offset, voters in history.sets if offset >= watermark]
+        told = []
+        for voters in [history.at(watermark), *changing[:1]]:
+            holders = [member.node_id for member in voters.members if self._stored_by(member.node_id) >= watermark]
+            # Counted here, not by the product.
+            if len(holders) > len(voters.members) // 2:
+                return
+            told.append(f"{holders} of {voters} have it")
+        raise Violation("quorum-majority", f"{host.name} calls {watermark} committed; {', '.join(told)}")
+
+    def _stored_by(self, node_id: int) -> int:
+        host = self.cluster.hosts.get(node_id)
+        if host is None or host.node is None:
+            return self._stored.get(node_id, 0)
+        return host.node.quorum.log.synced_offset
 
     def check_images(self) -> None:
         """Equally far means equal."""

@@ -95,6 +95,9 @@ class Run:
         if members and not world.run_until(lambda: self._groups_are_done(members), CONVERGE_S * SECOND):
             state = {member.place: {str(key): p.offset for key, p in member.positions.items()} for member in members}
             raise Violation("group-progress", f"{CONVERGE_S} s after the last fault the groups are not done: {state}")
+        damage = self.nemesis.damage
+        if not world.run_until(damage.all_whole, CONVERGE_S * SECOND):
+            raise Violation("whole", f"{CONVERGE_S} s after the last fault {list(damage.damaged)} are still damaged")
         self.invariants.check_converged(CONVERGE_S)
 
     def _groups_are_done(self, members: list[Member]) -> bool:
@@ -170,5 +173,7 @@ def run_plan(plan: Plan, on_line: Callable[[str], None] | None = None) -> Verdic
     return verdict
 
 
-def run_seed(seed: int, on_line: Callable[[str], None] | None = None, *, nodes: int | None = None) -> Verdict:
-    return run_plan(draw_plan(seed, nodes=nodes), on_line)
+def run_seed(
+    seed: int, on_line: Callable[[str], None] | None = None, *, nodes: int | None = None, later: bool = True
+) -> Verdict:
+    return run_plan(draw_plan(seed, nodes=nodes, later=later), on_line)

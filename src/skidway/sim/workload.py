@@ -16,6 +16,7 @@ from skidway.sim.network import Address, Network
 from skidway.sim.plan import Plan, TopicPlan
 from skidway.sim.producers import Producer
 from skidway.sim.readers import Reader
+from skidway.sim.voting import VoterChanges
 from skidway.sim.world import World
 from skidway.wire.schema.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -51,6 +52,7 @@ class Admin(Client):
             "topics": self.churn_topics,
             "elect": self.elect,
             "reassign": self.reassign,
+            "voters": VoterChanges(self, dict(enumerate(seeds, 1))).change,
         }
 
     @property

@@ -115,6 +115,26 @@ def test_a_leader_that_is_removed_sees_it_done_and_another_leads() -> None:
     assert machine.leader == successor.member.node_id
 
 
+def test_a_leader_whose_removal_nobody_heard_of_leads_once_more_to_see_it_done() -> None:
+    """Of two voters the one that is left lacks the record, and the other has more of the log than it: as long as that
+    is so neither the set of before nor the new one can elect anybody else."""
+    world = at_work()
+    host, machine = leading(world)
+    third = next(voter for voter in machine.voters.members if voter != host.member)
+    assert settle(world, membership.remove_voter(machine, third, world.now_ms, 5_000)) is ErrorCode.NONE
+    heir = next(voter for voter in machine.voters.members if voter != host.member)
+    world.crash(heir.node_id)
+    change = membership.remove_voter(machine, host.member, world.now_ms, 5_000)
+    world.pump(host.member.node_id)
+    world.run(world.now_ms + 6_000)
+    assert membership.outcome(machine, change, world.now_ms) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    world.restart(heir.node_id)
+    world.run(world.now_ms + 6_000)
+    successor, now = leading(world)
+    assert successor.member == heir
+    assert now.voters.members == [heir]
+
+
 def test_who_may_not_be_added_or_removed() -> None:
     world = at_work()
     _, machine = leading(world)

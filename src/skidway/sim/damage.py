@@ -1,0 +1,147 @@
+"""A bit that a disk gets wrong: in a stored batch, of which another in-sync replica has a copy.
+
+It is one that the node meets when it starts: of the last batch below the newest checkpoint, where replay begins, and of
+its header, which is looked at although it was proven. (The rest of what is proven is believed; so no law is held
+against bits there.) From then on the copy must be served to nobody, and be fetched anew: `whole` is a law of the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from skidway.log.checkpoints import TRUNCATED
+from skidway.log.sync import snapshot_offset
+from skidway.metadata.image import Image, Partition
+from skidway.records.batch import iter_headers
+from skidway.sim.cluster import Cluster
+from skidway.sim.disk import SimDisk
+from skidway.sim.host import Host
+from skidway.sim.world import World
+
+MAGIC_AT = 16
+"""Where in a batch the byte lies by which a damaged header is told."""
+
+
+@dataclass(slots=True, frozen=True)
+class Copy:
+    node_id: int
+    topic: str
+    topic_id: bytes
+    index: int
+    directory: str
+
+
+class Damage:
+    def __init__(self, world: World, cluster: Cluster, topics: list[str]) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.topics = topics
+        self.damaged: dict[Copy, tuple[str, int, int]] = {}
+        """Copies that are not whole again yet; the file, the byte and the bit."""
+
+    def spare(self, host: Host) -> list[Copy]:
+        """What this machine could lose now, as the controller sees it."""
+        self._forget_whole()
+        if host.node is None:
+            return []
+        copies = [
+            Copy(host.settings.node_id, partition.topic, partition.topic_id, partition.index, partition.log.directory)
+            for partition in host.node.partitions
+            if partition.topic in self.topics and not partition.log.quarantined
+        ]
+        return [copy for copy in copies if self._is_spare(copy)]
+
+    def _is_spare(self, copy: Copy) -> bool:
+        image = self._image()
+        topic = None if image is None else image.topics_by_id.get(copy.topic_id)
+        if topic is None or self._is_damaged(copy.topic_id, copy.index):
+            return False
+        return self._is_held(topic.partitions[copy.index], copy.node_id)
+
+    def _is_held(self, described: Partition, node_id: int) -> bool:
+        """By a leader that runs and counts on itself; or this node leads and all others are in sync: as long as some
+        are not, they may be about to be left out."""
+        if described.leader == node_id:
+            return len(described.isr) > 1 and sorted(described.isr) == sorted(described.replicas)
+        leader = self.cluster.hosts.get(described.leader)
+        return leader is not None and leader.node is not None and not leader.is_hurt
+
+    def flip(self, host: Host, copies: list[Copy], random: Random) -> None:
+        """While the machine is down; if it took its time for that, others may not hold everything any more."""
+        for copy in random.sample(copies, len(copies)):
+            if not self._is_spare(copy):
+                continue
+            place = _met_at_start(host.disk, copy.directory)
+            if place is not None:
+                bit = self.damaged[copy] = (place[0], place[1] + MAGIC_AT, 1 << random.randrange(8))
+                host.disk.corrupt(*bit)
+                self.world.mark("bit flipped")
+                self.world.say(host.name, f"a bit of {bit[0]} at {bit[1]} flips")
+                return
+
+    def last_copies(self) -> list[Copy]:
+        """Those that the controller cannot do without: before anybody knew, all others fell out of sync. An operator
+        has to decide."""
+        self._forget_whole()
+        image = self._image()
+        return [copy for copy in self.damaged if image is not None and self._is_last(image, copy)]
+
+    def _is_last(self, image: Image, copy: Copy) -> bool:
+        node = self.cluster.hosts[copy.node_id].node
+        partition = None if node is None else node.partitions.get(copy.topic_id, copy.index)
+        if partition is None or not partition.log.quarantined:
+            return False
+        described = image.topics_by_id[copy.topic_id].partitions[copy.index]
+        return {*described.isr, *described.eligible_leader_replicas} == {copy.node_id}
+
+    def mend(self, copy: Copy) -> None:
+        """By hand, while the machine is down."""
+        self.cluster.hosts[copy.node_id].disk.corrupt(*self.damaged.pop(copy))
+        self.world.mark("bit mended by hand")
+
+    def all_whole(self) -> bool:
+        self._forget_whole()
+        return not self.damaged
+
+    # --- inside ---
+
+    def _image(self) -> Image | None:
+        """As the controller has it; who has just started may know nothing yet."""
+        controller = self.cluster.controller_host()
+        return None if controller is None or controller.node is None else controller.node.image
+
+    def _is_damaged(self, topic_id: bytes, index: int) -> bool:
+        return any((copy.topic_id, copy.index) == (topic_id, index) for copy in self.damaged)
+
+    def _forget_whole(self) -> None:
+        image = self._image()
+        if image is None:
+            return
+        for copy in [copy for copy in self.damaged if self._is_whole(image, copy)]:
+            del self.damaged[copy]
+
+    def _is_whole(self, image: Image, copy: Copy) -> bool:
+        """It is in sync again, or was moved away."""
+        topic = image.topics_by_id.get(copy.topic_id)
+        if topic is None or copy.node_id not in topic.partitions[copy.index].replicas:
+            return True
+        node = self.cluster.hosts[copy.node_id].node
+        partition = None if node is None else node.partitions.get(copy.topic_id, copy.index)
+        return (
+            partition is not None and not partition.log.quarantined and copy.node_id in topic.partitions[copy.index].isr
+        )
+
+
+def _met_at_start(disk: SimDisk, directory: str) -> tuple[str, int] | None:
+    """File and position of the last batch below the newest checkpoint; None where replay does not begin there."""
+    if not disk.exists(directory) or disk.exists(f"{directory}/{TRUNCATED}"):
+        return None
+    names = disk.list(directory)
+    proven = max((offset for name in names if (offset := snapshot_offset(name)) is not None), default=0)
+    bases = [int(name[:-4]) for name in names if name.endswith(".log") and int(name[:-4]) < proven]
+    if not bases or f"{proven:020d}.log" in names:
+        return None
+    path = f"{directory}/{max(bases):020d}.log"
+    below = [position for position, header in iter_headers(disk.read(path)) if header.last_offset < proven]
+    return (path, below[-1]) if below else None

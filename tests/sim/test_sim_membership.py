@@ -1,0 +1,111 @@
+"""Voters that change and bits that flip in simulated clusters: both are reached, and their laws find mistakes."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from skidway.broker.followers import Followers
+from skidway.broker.partition import Partition
+from skidway.log.loading import Loader
+from skidway.quorum.machine import Quorum, Role
+from skidway.sim.cluster import node_settings
+from skidway.sim.host import BAD_BATCH, Host
+from skidway.sim.network import Network
+from skidway.sim.plan import LATER, draw_plan
+from skidway.sim.run import Verdict, run_plan
+from skidway.sim.world import Violation, World
+
+SECONDS = 6
+
+
+def run(seed: int, nodes: int, *kinds: str) -> Verdict:
+    return run_plan(draw_plan(seed, nodes=nodes, seconds=SECONDS, kinds=list(kinds)))
+
+
+def test_what_a_seed_drew_before_it_still_draws() -> None:
+    for seed in range(20):
+        before, now = draw_plan(seed, nodes=3, later=False), draw_plan(seed, nodes=3)
+        assert [fault for fault in now.faults if fault.kind not in LATER] == before.faults
+        assert (now.topics, now.producers, now.groups) == (before.topics, before.producers, before.groups)
+    drawn = {fault.kind for seed in range(20) for fault in draw_plan(seed, nodes=3).faults}
+    assert set(LATER) <= drawn
+
+
+def test_voters_leave_and_return() -> None:
+    verdict = run(0, 3, "voters", "voters", "two", "kill")
+    assert verdict.ok, verdict.text
+    assert verdict.marks["voter removed"] >= 2
+    assert verdict.marks["voter added"] >= 2
+
+
+def test_a_copy_with_a_flipped_bit_is_whole_again_in_the_end() -> None:
+    verdict = run(15, 3, "flip", "stop")
+    assert verdict.ok, verdict.text
+    assert verdict.marks["bit flipped"] == 2
+
+
+# Each law finds its mistake.
+
+
+def changes_do_not_wait() -> AbstractContextManager[Any]:
+    """A change of the voters is begun while another is under way."""
+    may = property(lambda self: None if self.role is Role.LEADER else "this node does not lead the quorum")
+    return patch.object(Quorum, "may_change_voters", may)
+
+
+def removed_leaders_do_not_stand() -> AbstractContextManager[Any]:
+    """A leader whose removal nobody has heard of takes itself for removed."""
+    return patch.object(Quorum, "may_stand", property(lambda self: self.is_voter))
+
+
+@contextmanager
+def damaged_copies_left_alone() -> Iterator[None]:
+    """Never served, and never fetched anew either."""
+    original = Followers.on_role_changed
+
+    def on_role_changed(self: Followers, partition: Partition) -> None:
+        if not partition.log.quarantined:
+            original(self, partition)
+
+    with patch.object(Followers, "on_role_changed", on_role_changed):
+        yield
+
+
+@contextmanager
+def damage_cut_off() -> Iterator[None]:
+    """A damaged batch is taken for a torn tail."""
+    original = Loader._cut
+
+    def cut(self: Loader, *arguments: Any) -> None:
+        self.proven = 0
+        original(self, *arguments)
+
+    with patch.object(Loader, "_cut", cut):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("mistake", "seed", "nodes", "kinds", "laws"),
+    [
+        (changes_do_not_wait, 0, 5, ["voters", "voters", "cut one way", "kill"], {"quorum-voters"}),
+        (removed_leaders_do_not_stand, 37, 3, ["voters", "voters", "two", "kill"], {"liveness"}),
+        (damaged_copies_left_alone, 15, 3, ["flip", "stop"], {"whole"}),
+        (damage_cut_off, 15, 3, ["flip", "stop"], {"durability", "log-order"}),
+    ],
+)
+def test_a_mistake_is_found(mistake: Any, seed: int, nodes: int, kinds: list[str], laws: set[str]) -> None:
+    with mistake():
+        assert run(seed, nodes, *kinds).checker in laws
+
+
+def test_a_follower_that_is_sent_a_damaged_batch_ends_the_run() -> None:
+    world = World(1)
+    plan = draw_plan(1, nodes=3)
+    host = Host(world, Network(world, world.stream("network"), 100), node_settings(plan, 1))
+    host._on_trouble(f"t0-0: {BAD_BATCH} 2, fetched again: the checksum is wrong")
+    with pytest.raises(Violation) as broken:
+        world.run(1)
+    assert broken.value.checker == "corrupt-read"
