@@ -156,7 +156,7 @@ HUNTS = {
     "failed_sync_tail_believed": Hunt(3, ("log-checksum", "durability"), 1, ["bad sync", "bad sync", "stop"]),
     "producer_ids_given_twice": Hunt(0, ("producer-ids",)),
     "index_not_cut": Hunt(0, ("lookup",), 3, ["power", "kill"]),
-    "answers_before_commit": Hunt(6, (*LOSSES, "committed-offsets"), 3, ["power", "op", "two"]),
+    "answers_before_commit": Hunt(1, (*LOSSES, "committed-offsets"), 3, ["power", "op", "two"], grouped),
     "failed_disk_acknowledges": Hunt(2, (*LOSSES, "inconsistent-offset"), 1, ["bad sync", "bad sync", "power"]),
     "tail_not_cut": Hunt(5, ("log-order", "log-checksum", "durability"), 1, ["power", "op"], slow_disks),
     "cuts_to_high_watermark": Hunt(0, (*LOSSES, "durability")),
