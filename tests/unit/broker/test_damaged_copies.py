@@ -1,6 +1,7 @@
 """A node that may be elected finds its copy damaged: others do without it until it has fetched everything anew. Where
 nobody else has everything, the partition waits for an operator."""
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -232,3 +233,33 @@ def produce_keyed(cluster: Cluster, value: bytes) -> int:
     client.produce("t", bytes(build_batch([Record(0, cluster.clock.wall_ms(), b"key", value)])))
     ((_, reply),) = cluster.until(client.replies)
     return code(reply)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_is_damaged_and_whoever_is_killed_all_that_was_acknowledged_is_there(seed: int) -> None:
+    dice = Random(seed)
+    cluster = made(seed=seed)
+    create(cluster, "t", flush=dice.choice(["os", "sync"]), min_insync_replicas="2")
+    sent, acknowledged = 0, []
+    for _ in range(5):
+        for _ in range(dice.randrange(1, 6)):
+            sent += 1
+            if produce(cluster, "t", b"%d" % sent) == 0:
+                acknowledged.append(b"%d" % sent)
+        cluster.until(lambda: cluster.agree("t") and len(cluster.copy(1, "t").role.in_sync) == 3)
+        leader = cluster.until(lambda: cluster.leader("t"))
+        victim = dice.choice([1, 2, 3])
+        if victim != leader:
+            rot(cluster, leader, dice.randrange(cluster.copy(leader, "t").log.end_offset))
+            lose(cluster, victim)
+        else:
+            dice.choice([cluster.stop, cluster.kill])(victim)
+            cluster.disks[victim].open("t-0/00000000000000000000.log").truncate(30)
+        cluster.pass_time(dice.choice([0, 100, 3000]))
+        cluster.restart(victim)
+        cluster.until(cluster.ready)
+        cluster.pass_time(dice.choice([0, 1000, 3000]))
+    cluster.until(lambda: cluster.agree("t") and len(cluster.copy(1, "t").role.in_sync) == 3)
+    found = read(cluster, cluster.until(lambda: cluster.leader("t")), "t")
+    assert [value for value in found if value in acknowledged] == acknowledged
+    assert len(acknowledged) > 5
