@@ -186,8 +186,8 @@ class Logs:
         except OSError as error:
             raise StorageError(
                 f"a sync of this data directory has failed before, and writing anew what was not synced failed too: "
-                f"{error}. Nothing that is read from this disk can be trusted: look at the disk, then start again; "
-                "after a reboot the node begins with what the disk really has"
+                f"{error}. Nothing that is read from this disk can be trusted: look at the disk, make room if it is "
+                "full, then start again; after a reboot the node begins with what the disk really has"
             ) from error
         return written
 
