@@ -11,8 +11,8 @@ from skidway.testing import Broker
 
 SOURCES = Path(__file__).parents[2] / "src"
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-# Spark's JVMs live for a minute here: what a second compiler and threads for garbage cost, they never earn back. That
-# is half of the CPU time of these tests.
+# Spark's JVMs live for minutes here: what a second compiler and threads for garbage cost, they never earn back. They
+# take half the CPU time so.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 pyspark_sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
