@@ -183,7 +183,7 @@ HUNTS = {
     "epochs_not_replayed": Hunt(0, ("epoch-cache",), 1),
     "failed_sync_taken_for_done": Hunt(3, ("durability", *LOSSES), 1, ["bad sync", "bad sync", "power"]),
     "producer_ids_given_twice": Hunt(0, ("producer-ids",)),
-    "index_not_cut": Hunt(20, ("lookup",), 3, ["power", "kill"]),
+    "index_not_cut": Hunt(0, ("lookup",), 3, ["power", "kill"]),
     "answers_before_commit": Hunt(2, (*LOSSES, "committed-offsets"), 3, ["cut"], cut_in_turn),
     "failed_disk_acknowledges": Hunt(2, (*LOSSES, "inconsistent-offset"), 1, ["bad sync", "bad sync", "power"]),
     "tail_not_cut": Hunt(1, ("log-order", "log-checksum", "durability"), 1, ["power", "op"], slow_disks),
