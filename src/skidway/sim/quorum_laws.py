@@ -105,8 +105,7 @@ class QuorumLaws:
             if other.node is not None:
                 stored = other.node.quorum.log.synced_offset
             holders += stored >= watermark
-        # Counted here, not by the product.
-        if holders < len(machine.voters) // 2 + 1:
+        if holders < machine.voters.majority:
             raise Violation(
                 "quorum-majority",
                 f"{host.name} calls {watermark} committed; {holders} of {len(machine.voters)} voters have it",
