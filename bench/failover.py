@@ -3,12 +3,13 @@
 Three producers at a steady pace (see `bench.steady`) while nodes are killed and restarted one after the other; every
 event gives one gap per client: the longest time between two acknowledgements. Loads (figures in seconds):
 - `fo-leader`      kill -9 of the partition's leader, whatever else it was
-- `fo-both`        those of them where the leader was the active controller as well
+- `fo-both`        kill -9 of a node that leads and is the active controller as well
 - `fo-controller`  kill -9 of the active controller that does not lead: the gap in metadata changes
 - `fo-writes`      the gap in writes at the same time
 - `fo-stop`        a clean stop of the leader
 - `fo-return`      the node comes back, replicas catch up and join the in-sync set again
-A name ending in `-rd` is the gap seen through librdkafka, else through the raw client. `errors` counts what an
+A name ending in `-rd` or `-quick` is the gap seen through librdkafka as it comes and with shorter pauses, else through
+the raw client. `errors` counts what an
 application would have been told, over the whole of a scenario.
 """
 
@@ -24,7 +25,7 @@ from rich.table import Table
 from bench.frames import BenchError
 from bench.load import nearest_rank
 from bench.nodes import KafkaNodes, Nodes, SkidwayNodes, await_true, end_nodes_when_terminated
-from bench.steady import Changes, Raw, Rdkafka, Steady
+from bench.steady import Changes, QuickRdkafka, Raw, Rdkafka, Steady
 from bench.subject import Unavailable
 from bench.suite import Outcome, Say
 from bench.workloads import Figures
@@ -35,12 +36,21 @@ QUIET_S = 0.7
 """Of steady acknowledgements before and after each event."""
 TITLES = {
     "fo-leader": "kill -9 of the leader",
-    "fo-both": "… when it was the active controller too",
+    "fo-both": "kill -9 of a leader that is the controller too",
     "fo-controller": "kill -9 of the controller: metadata changes",
     "fo-writes": "… and writes meanwhile",
     "fo-stop": "clean stop of the leader (rolling restart)",
     "fo-return": "a node comes back",
 }
+
+
+EVENTS = ("fo-leader", "fo-both", "fo-controller", "fo-stop")
+WRITERS: dict[str, type[Steady]] = {"": Raw, "-rd": Rdkafka, "-quick": QuickRdkafka}
+"""By what the names of their loads end in."""
+
+
+def base_of(load: str) -> str:
+    return "-".join(load.split("-")[:2])
 
 
 class Gaps:
@@ -69,10 +79,9 @@ class Scenario:
         self.nodes = nodes
         self.gaps = gaps
         self.say = say
-        self.raw = Raw(nodes, TOPIC)
-        self.rdkafka = Rdkafka(nodes, TOPIC)
         self.changes = Changes(nodes, TOPIC)
-        self.clients: list[Steady] = [self.raw, self.rdkafka, self.changes]
+        self.writers: dict[str, Steady] = {suffix: kind(nodes, TOPIC) for suffix, kind in WRITERS.items()}
+        self.clients: list[Steady] = [*self.writers.values(), self.changes]
 
     def run(self, event: Callable[[], list[str]], repetitions: int) -> None:
         loads: set[str] = set()
@@ -85,7 +94,7 @@ class Scenario:
                 loads |= set(measured)
                 self.say(f"{self.nodes.name}: {', '.join(measured)} {number + 1} of {repetitions}")
         for load in loads:
-            told = self.rdkafka if load.endswith("-rd") else self.raw
+            told = self.writers[load[len(base_of(load)) :]]
             self.gaps.errors[load] = self.gaps.errors.get(load, 0) + len(told.errors)
             for error in sorted(set(told.errors))[:3]:
                 self.say(f"{self.nodes.name}: {load}: {told.name} was told: {error}")
@@ -116,40 +125,40 @@ class Scenario:
         return self.note("fo-return", moment, time.monotonic())
 
     def note(self, load: str, since: float, until: float) -> list[str]:
-        self.gaps.add(load, self.raw.gap_s(since, until))
-        self.gaps.add(f"{load}-rd", self.rdkafka.gap_s(since, until))
-        return [load, f"{load}-rd"]
+        for suffix, client in self.writers.items():
+            self.gaps.add(load + suffix, client.gap_s(since, until))
+        return [load + suffix for suffix in self.writers]
 
     # The events.
 
     def kill_leader(self) -> list[str]:
-        leader = self.nodes.leader(TOPIC)
-        both = self.nodes.controller() == leader
+        return self._kill(self.nodes.leader(TOPIC), "fo-leader")
+
+    def kill_both(self) -> list[str]:
+        controller = self.nodes.controller()
+        self.lead_from(controller)
+        return self._kill(controller, "fo-both")
+
+    def _kill(self, leader: int, load: str) -> list[str]:
         moment = time.monotonic()
         self.nodes.kill(leader)
         until = self.recovered(moment)
-        loads = self.note("fo-leader", moment, until)
-        if both:
-            loads += self.note("fo-both", moment, until)
-        return loads + self.bring_back(leader)
+        return self.note(load, moment, until) + self.bring_back(leader)
 
     def kill_controller(self) -> list[str]:
         controller = self.nodes.controller()
-        self.lead_elsewhere(controller)
+        if self.nodes.leader(TOPIC) == controller:
+            self.lead_from(next(number for number in self.nodes.numbers if number != controller))
         moment = time.monotonic()
         self.nodes.kill(controller)
         until = self.recovered(moment)
         self.gaps.add("fo-controller", self.changes.gap_s(moment, until))
         return ["fo-controller", *self.note("fo-writes", moment, until), *self.bring_back(controller)]
 
-    def lead_elsewhere(self, controller: int) -> None:
-        """A clean stop of a node that leads moves the lead; it is the controller here, so another one is tried."""
-        while self.nodes.leader(TOPIC) == controller:
-            self.nodes.stop(controller)
-            self.nodes.start(controller)
+    def lead_from(self, number: int) -> None:
+        if self.nodes.leader(TOPIC) != number:
+            self.nodes.move_leader(TOPIC, number)
             self.settle()
-            if self.nodes.controller() != controller:
-                raise Moved
 
     def stop_leader(self) -> list[str]:
         leader = self.nodes.leader(TOPIC)
@@ -159,32 +168,18 @@ class Scenario:
         return [*self.note("fo-stop", moment, until), *self.bring_back(leader)]
 
 
-class Moved(Exception):
-    """The controller is another one now: begin again."""
-
-
-def again_if_moved(event: Callable[[], list[str]]) -> Callable[[], list[str]]:
-    def attempt() -> list[str]:
-        while True:
-            try:
-                return event()
-            except Moved:
-                continue
-
-    return attempt
-
-
 def measure(nodes: Nodes, repetitions: int, chosen: set[str], say: Say) -> dict[str, Figures]:
     gaps = Gaps()
     with nodes:
         nodes.create_topic(TOPIC, 1)
-        for load in ("fo-leader", "fo-controller", "fo-stop"):
+        for load in EVENTS:
             if chosen and load not in chosen:
                 continue
             scenario = Scenario(nodes, gaps, say)
             events = {
                 "fo-leader": scenario.kill_leader,
-                "fo-controller": again_if_moved(scenario.kill_controller),
+                "fo-both": scenario.kill_both,
+                "fo-controller": scenario.kill_controller,
                 "fo-stop": scenario.stop_leader,
             }
             scenario.run(events[load], repetitions)
@@ -213,8 +208,8 @@ def run(chosen: set[str], *, repetitions: int = REPETITIONS, kafka: bool = False
 def rows(outcome: Outcome) -> list[list[str]]:
     found = []
     for load, title in TITLES.items():
-        for suffix, client in (("", Changes.name if load == "fo-controller" else Raw.name), ("-rd", Rdkafka.name)):
-            row = [title, client]
+        for suffix, kind in WRITERS.items():
+            row = [title, Changes.name if load == "fo-controller" else kind.name]
             for subject in ("skidway", "kafka"):
                 figures = outcome.figures.get(subject, {}).get(load + suffix)
                 row.append("–" if figures is None else _described(figures))
@@ -234,7 +229,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.failover", description=__doc__)
     parser.add_argument("--repetitions", type=int, default=REPETITIONS)
     parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka as well")
-    parser.add_argument("--only", nargs="*", default=[], choices=("fo-leader", "fo-controller", "fo-stop"))
+    parser.add_argument("--only", nargs="*", default=[], choices=EVENTS)
     options = parser.parse_args()
     end_nodes_when_terminated()
     console = Console(width=None if sys.stdout.isatty() else 150)

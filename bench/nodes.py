@@ -22,6 +22,7 @@ from bench.subject import cpu_seconds, free_port, resident_mb
 from skidway.client.addresses import Address
 from skidway.client.admin import Admin
 from skidway.client.cluster import Cluster, Partition
+from skidway.client.cluster_admin import ClusterAdmin
 from skidway.client.errors import ClientError
 from skidway.client.offsets import LATEST, find_offsets
 from skidway.wire.schema.describe_quorum import (
@@ -183,6 +184,16 @@ class Nodes(ABC):
 
     def leader(self, topic: str, partition: int = 0) -> int:
         return self.partitions(topic)[partition].leader
+
+    def move_leader(self, topic: str, to: int, partition: int = 0) -> None:
+        """By making it the preferred replica."""
+        others = [number for number in self.numbers if number != to]
+        with self.client() as client:
+            admin = ClusterAdmin(client)
+            admin.reassign({(topic, partition): [to, *others]})
+            await_true(lambda: not admin.reassignments(), "the new order of replicas")
+            admin.elect_leaders([(topic, partition)])
+        await_true(lambda: self.leader(topic, partition) == to, f"{topic} to be led by node {to}")
 
     def controller(self) -> int:
         """As the quorum says: what a client is told may be any broker."""

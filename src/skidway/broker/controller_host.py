@@ -34,6 +34,8 @@ class ControllerHost:
         self._node = node
         self.active: Replicated[Controller, Message] | None = None
         self._epoch = -1
+        self._predecessor = -1
+        """Who led the quorum last, as far as this node heard."""
         self._timer: Timer | None = None
 
     def submit(
@@ -49,6 +51,8 @@ class ControllerHost:
     def follow_quorum(self, now_ms: int) -> None:
         """Begin or end with the leadership of the quorum, and answer what is committed by now."""
         quorum = self._node.quorum
+        if quorum.leader_id not in (-1, self._node.settings.node_id):
+            self._predecessor = quorum.leader_id
         if self.active is not None and not (quorum.quorum.leads and quorum.quorum.epoch == self._epoch):
             self.lose(NotController("this node does not lead the quorum any more"))
         if self.active is None and quorum.leads:
@@ -74,7 +78,8 @@ class ControllerHost:
         if len(quorum.quorum.voters) > 1:
             self._node.on_event(f"the active controller, epoch {self._epoch}")
         self.active.submit(Bootstrap(), now_ms, _ignore)
-        self.active.submit(ControllerStarted(), now_ms, _ignore)
+        self.active.submit(ControllerStarted(self._predecessor), now_ms, _ignore)
+        self._predecessor = -1
 
     def _new_controller(self) -> Controller:
         node, settings = self._node, self._node.settings

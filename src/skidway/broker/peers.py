@@ -31,6 +31,8 @@ Respond = Callable[[Message | None], None]
 
 RETRY_MS = 50
 """So long a node that refused a connection, or lost one, is not dialled again."""
+LOST_MS = 1_000
+"""So long a node counts as lost that closed its connections with requests under way; then its word is good again."""
 TOLD_EVERY_MS = 10_000
 """A node that talks nonsense does so again and again; the operator hears of it now and then."""
 HEADER_BYTES_MIN = 4
@@ -109,6 +111,7 @@ class Link:
             self.hangup()
             return
         self.is_open = True
+        self._peers.on_found(self.node_id)
         if self.outbox:
             self.on_ready()
 
@@ -132,7 +135,10 @@ class Link:
     def closed(self, now_ms: int) -> None:
         """Refused, reset or closed. May be said more than once."""
         if not self.ended:
+            lost = self.is_open and bool(self.under_way)
             self._peers.on_ended(self, now_ms)
+            if lost:
+                self._peers.on_lost(self.node_id, now_ms)
 
     # --- what Peers calls ---
 
@@ -171,7 +177,7 @@ class Link:
 
     def _give_up(self, reason: str, now_ms: int) -> None:
         self._peers.tell(self, reason, now_ms)
-        self.closed(now_ms)
+        self._peers.on_ended(self, now_ms)
         self.hangup()
 
 
@@ -190,6 +196,7 @@ class Peers:
         self._links: dict[tuple[int, str], Link] = {}
         self._retry_at_ms: dict[tuple[int, str], int] = {}
         self._told_ms: dict[int, int] = {}
+        self._lost_ms: dict[int, int] = {}
         self._now_ms = 0
         """When we were called last: for failures that come without a time."""
 
@@ -206,6 +213,7 @@ class Peers:
     def forget(self, node_id: int) -> None:
         """Nobody asks this node any more: it is known nowhere."""
         self._addresses.pop(node_id, None)
+        self._lost_ms.pop(node_id, None)
         for link in [link for link in self._links.values() if link.node_id == node_id]:
             self._hang_up(link, self._now_ms)
         for key in [key for key in self._retry_at_ms if key[0] == node_id]:
@@ -223,6 +231,19 @@ class Peers:
         asked.timer = self._timers.at(deadline_ms, partial(self._on_late, link, asked, deadline_ms))
         if link.is_open:
             link.on_ready()
+
+    def is_lost(self, node_id: int, now_ms: int) -> bool:
+        """Whether its process seems to have ended just now; a controller takes longer to be sure of it."""
+        lost_ms = self._lost_ms.get(node_id)
+        return lost_ms is not None and now_ms < lost_ms + LOST_MS
+
+    def on_lost(self, node_id: int, now_ms: int) -> None:
+        """It hung up in the middle of something. A node that lives has other links open, or opens one soon."""
+        if not any(link.node_id == node_id and link.is_open for link in self._links.values()):
+            self._lost_ms[node_id] = now_ms
+
+    def on_found(self, node_id: int) -> None:
+        self._lost_ms.pop(node_id, None)
 
     def tell(self, link: Link, reason: str, now_ms: int) -> None:
         """What one of them sent makes no sense."""

@@ -43,8 +43,9 @@ BROKERS_MAX = 4_096
 GRACE = 4
 """The part of a session timeout by which a controller may look late before it distrusts itself, and that it then waits.
 """
-SUSPICION = 2
-"""The part of a session timeout that a broker has to be heard of again when its connection was closed."""
+SUSPICION = 4
+"""The part of a session timeout that a suspected broker has to be heard of again, one whose connection was closed for
+example. One that lives connects again within a few hundredths of a second."""
 
 
 # --- who was heard of ---
@@ -114,6 +115,10 @@ class Liveness:
     @property
     def grace_ms(self) -> int:
         return self.session_timeout_ms // GRACE
+
+    @property
+    def suspicion_ms(self) -> int:
+        return self.session_timeout_ms // SUSPICION
 
     def has_session(self, broker: Broker, now_ms: int) -> bool:
         contact = self.contacts.get(broker.id)
@@ -306,7 +311,7 @@ def decide_suspect(
     view: ClusterView, liveness: Liveness, operation: SuspectBroker, now_ms: int
 ) -> Decision[Message, None]:
     view.check_epoch(operation.broker_id, operation.broker_epoch)
-    contact, until_ms = liveness.contacts.get(operation.broker_id), now_ms + liveness.session_timeout_ms // SUSPICION
+    contact, until_ms = liveness.contacts.get(operation.broker_id), now_ms + liveness.suspicion_ms
     if contact is None or contact.heard_ms + liveness.session_timeout_ms <= until_ms:
         return Decision([], None)
     return Decision([], None, [LastChance(operation.broker_id, until_ms)])

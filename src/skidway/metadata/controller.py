@@ -151,7 +151,7 @@ class Controller:
             case ListReassignments():
                 return reassignment.decide_list(self._view(), operation)
             case ControllerStarted():
-                return self._start(now_ms)
+                return self._start(operation, now_ms)
             case Bootstrap():
                 return self._bootstrap(operation)
         raise AssertionError(f"not an operation of the controller: {operation!r}")
@@ -173,8 +173,10 @@ class Controller:
         records: list[Message] = [FeatureLevelRecord(name, level) for name, level in sorted(missing.items())]
         return Decision(records, {**self.image.features, **missing})
 
-    def _start(self, now_ms: int) -> Decision[Message, None]:
+    def _start(self, operation: ControllerStarted, now_ms: int) -> Decision[Message, None]:
         notes: list[Any] = [brokers.Heard(broker_id, now_ms) for broker_id in self.image.brokers]
+        if operation.suspect in self.image.brokers:
+            notes.append(brokers.LastChance(operation.suspect, now_ms + self._liveness.suspicion_ms))
         interval_ms = self._settings.leader_imbalance_check_ms
         return Decision([], None, [*notes, NextBalance(now_ms + interval_ms if interval_ms else INT64_MAX)])
 

@@ -66,6 +66,9 @@ class RegisterBroker(Operation[BrokerRegistered]):
 class ControllerStarted(Operation[None]):
     """A controller begins its term: whoever is registered counts as heard of just now."""
 
+    suspect: int = -1
+    """The controller before this one, which did not hand over: as likely as not it is gone as a broker too."""
+
 
 @dataclass(slots=True)
 class Heartbeat:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skidway.broker.peers import RETRY_MS, Link, Peers
+from skidway.broker.peers import LOST_MS, RETRY_MS, Link, Peers
 from skidway.limits import KIB, MIB, Limits
 from skidway.runtime.timers import Timers
 from skidway.wire.headers import read_request_header, response_header
@@ -445,3 +445,27 @@ def test_whatever_arrives_every_question_is_answered_once(data: st.DataObject) -
     network.pass_time(0)
     assert len(network.answers) == asked
     assert len(network.timers) == 0
+
+
+def test_a_node_that_hangs_up_in_the_middle_of_something_counts_as_lost_for_a_while(network: Network) -> None:
+    link, other = network.open(), network.open(channel="fetch")
+    link.closed(network.now_ms)
+    assert not network.peers.is_lost(2, network.now_ms), "it lives on another link"
+    other.closed(network.now_ms)
+    assert network.peers.is_lost(2, network.now_ms)
+    assert not network.peers.is_lost(2, network.now_ms + LOST_MS)
+    network.pass_time(RETRY_MS)
+    network.open()
+    assert not network.peers.is_lost(2, network.now_ms)
+
+
+def test_a_node_that_ends_an_idle_link_or_refuses_one_is_not_lost(network: Network) -> None:
+    link = network.open()
+    ((_, _, correlation_id, _),) = network.asked(link)
+    network.give(link, reply(correlation_id, BrokerHeartbeatResponse()))
+    link.closed(network.now_ms)
+    assert not network.peers.is_lost(2, network.now_ms)
+    network.pass_time(RETRY_MS)
+    network.ask()
+    network.dialled[-1].closed(network.now_ms)
+    assert not network.peers.is_lost(2, network.now_ms)

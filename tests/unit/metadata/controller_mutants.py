@@ -357,7 +357,7 @@ FOUND_BY: dict[Mutant, int] = {
     every_stop_counts_as_clean: 1,
     replaced_disk_leads: 0,
     any_live_replica_leads: 0,
-    last_leader_before_eligible: 4,
+    last_leader_before_eligible: 18,
     leader_changes_within_its_epoch: 0,
     comes_back_and_does_not_lead: 0,
     last_leader_is_forgotten: 0,

@@ -85,6 +85,7 @@ class Stored:
 class Storm:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.suspects = random.Random(f"{seed}/suspects")
         self.now_ms = 0
         self.log = bytearray()
         self.end_offset = 0
@@ -373,7 +374,7 @@ class Storm:
             shortened.apply(record)
         assert shortened == self.image, "the snapshot tells another story"
         self.gave_up_at.clear()
-        self.decide(ControllerStarted())
+        self.decide(ControllerStarted(self.suspects.choice([-1, *BROKERS])))
 
     def unregister(self) -> None:
         broker_id = self.random.choice(BROKERS)

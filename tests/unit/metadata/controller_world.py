@@ -68,12 +68,12 @@ class Cluster:
         reply: Any = decision.reply
         return reply  # type: ignore[no-any-return]
 
-    def elsewhere(self) -> None:
+    def elsewhere(self, predecessor: int = -1) -> None:
         """Another node becomes the controller: it knows the log, and nothing else."""
         self.controller = Controller(self.random, settings=self.settings)
         for record in self.log:
             self.controller.apply(record)
-        self.decide(ControllerStarted())
+        self.decide(ControllerStarted(predecessor))
 
     # --- brokers ---
 

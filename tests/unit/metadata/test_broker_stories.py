@@ -124,14 +124,27 @@ def test_a_broker_whose_connection_closed_has_little_time_to_open_another(cluste
         cluster.heartbeat(broker_id)
     for broker_id in (1, 2):
         cluster.decide(SuspectBroker(broker_id, cluster.epochs[broker_id]))
-    assert cluster.controller.deadline_ms == 600
+    assert cluster.controller.deadline_ms == 350
     cluster.now_ms = 300
     cluster.heartbeat(1)
-    cluster.now_ms = 600
+    cluster.now_ms = 350
     cluster.do_what_is_due()
     assert [broker.id for broker in cluster.controller.image.brokers.values() if broker.fenced] == [2]
     with pytest.raises(StaleBrokerEpoch):
         cluster.decide(SuspectBroker(3, cluster.epochs[3] - 1))
+
+
+def test_the_controller_before_has_little_time_to_show_that_it_lives_as_a_broker(cluster: Cluster) -> None:
+    cluster.elsewhere(predecessor=2)
+    assert cluster.controller.deadline_ms == 250
+    cluster.now_ms = 250
+    cluster.do_what_is_due()
+    assert [broker.id for broker in cluster.controller.image.brokers.values() if broker.fenced] == [2]
+    cluster.elsewhere(predecessor=3)
+    cluster.now_ms = 300
+    cluster.heartbeat(3)
+    assert cluster.controller.deadline_ms == 250 + 1_000
+    cluster.elsewhere(predecessor=4)  # a controller that is no broker
 
 
 def test_the_only_broker_is_not_watched_after_its_restart() -> None:

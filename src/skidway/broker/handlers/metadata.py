@@ -56,14 +56,14 @@ def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str
     all_topics = request.topics is None or (call.version == 0 and not request.topics)
     with_operations = request.include_topic_authorized_operations
     if all_topics:
-        topics = [_topic(node, topic, with_operations) for topic in node.image.topics.values()]
+        topics = [_topic(node, call, topic, with_operations) for topic in node.image.topics.values()]
     else:
         # Each once: a topic of many partitions, named a thousand times, would be a reply of gigabytes.
         once = {(asked.name, asked.topic_id): asked for asked in request.topics or ()}
         topics = [
             _refused(asked)
             if call.version < IDS_SINCE and (asked.name is None or asked.topic_id != NO_ID)
-            else _asked_topic(node, asked, failed, with_operations)
+            else _asked_topic(node, call, asked, failed, with_operations)
             for asked in once.values()
         ]
     return MetadataResponse(
@@ -82,17 +82,17 @@ def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str
 
 
 def _asked_topic(
-    node: Node, asked: MetadataRequestTopic, failed: dict[str, ErrorCode], with_operations: bool
+    node: Node, call: Call, asked: MetadataRequestTopic, failed: dict[str, ErrorCode], with_operations: bool
 ) -> MetadataResponseTopic:
     operations = TOPIC_OPERATIONS if with_operations else NOT_ASKED
     if asked.name is None or asked.topic_id != NO_ID:
         by_id = node.image.topics_by_id.get(asked.topic_id)
         if by_id is None:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
-        return _topic(node, by_id, with_operations)
+        return _topic(node, call, by_id, with_operations)
     topic = node.image.topics.get(asked.name)
     if topic is not None:
-        return _topic(node, topic, with_operations)
+        return _topic(node, call, topic, with_operations)
     if not is_legal(asked.name):
         return MetadataResponseTopic(
             ErrorCode.INVALID_TOPIC_EXCEPTION, asked.name, topic_authorized_operations=operations
@@ -106,19 +106,24 @@ def _refused(asked: MetadataRequestTopic) -> MetadataResponseTopic:
     return MetadataResponseTopic(ErrorCode.INVALID_REQUEST, asked.name or "", asked.topic_id)
 
 
-def _topic(node: Node, topic: metadata.Topic, with_operations: bool) -> MetadataResponseTopic:
+def _topic(node: Node, call: Call, topic: metadata.Topic, with_operations: bool) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         0,
         topic.name,
         topic.id,
         is_internal(topic.name),
-        [_partition(node, topic, partition) for partition in topic.partitions],
+        [_partition(node, call, topic, partition) for partition in topic.partitions],
         TOPIC_OPERATIONS if with_operations else NOT_ASKED,
     )
 
 
-def _partition(node: Node, topic: metadata.Topic, partition: metadata.Partition) -> MetadataResponsePartition:
+def _partition(
+    node: Node, call: Call, topic: metadata.Topic, partition: metadata.Partition
+) -> MetadataResponsePartition:
     leader = node.hosting.leader_of(topic, partition.index)
+    if node.peers.is_lost(leader, call.now_ms):
+        # Clients that are sent back to a leader that just died ask again late; without a leader they ask soon.
+        leader = metadata.NO_LEADER
     return MetadataResponsePartition(
         ErrorCode.LEADER_NOT_AVAILABLE if leader == metadata.NO_LEADER else 0,
         partition.index,
