@@ -18,8 +18,8 @@ from skidway.sim.world import Violation
 
 class ElectionLaws:
     def __init__(self) -> None:
-        self._votes: dict[tuple[int, int], Member] = {}
-        """By node and epoch."""
+        self._votes: dict[tuple[Member, int], Member] = {}
+        """By member (a node that comes back with another directory is another one) and epoch."""
         self._leaders: dict[int, tuple[str, int]] = {}
         """By epoch, and in which life of it."""
         self._watermarks: dict[tuple[int, int], int] = {}
@@ -38,7 +38,7 @@ class ElectionLaws:
     def _check_vote(self, host: Host, machine: Quorum) -> None:
         if machine.voted is None:
             return
-        first = self._votes.setdefault((machine.me.node_id, machine.epoch), machine.voted)
+        first = self._votes.setdefault((machine.me, machine.epoch), machine.voted)
         if first != machine.voted:
             raise Violation(
                 "quorum-votes", f"{host.name} voted for {first} and for {machine.voted} in epoch {machine.epoch}"

@@ -62,6 +62,13 @@ def grouped(plan: Plan) -> None:
     plan.groups = [GroupPlan("g0", 2, topic.name)]
 
 
+def cut_in_turn(plan: Plan) -> None:
+    """Each node is cut off from the others for a while, so the coordinator too; members go on talking to it."""
+    grouped(plan)
+    plan.seconds = 9
+    plan.faults = [Fault(2_000 + 2_500 * node, "cut", node, 2_200, 0) for node in range(plan.nodes)]
+
+
 def former_members(plan: Plan) -> None:
     """Some members are cut off from all brokers for longer than their session lasts, then heard again."""
     grouped(plan)
@@ -79,6 +86,28 @@ def parted(plan: Plan) -> None:
         fault.amount -= fault.amount % 2
     for producer in plan.producers:
         producer.interval_ms = 40
+
+
+def parted_quorum(plan: Plan) -> None:
+    """The same for who leads the metadata: cut off, it gives up the others, and nobody hears it."""
+    plan.faults = plan.faults[::4]
+    for fault in plan.faults:
+        fault.kind, fault.target, fault.lasts_ms = "cut", -2, 2_000 + fault.lasts_ms % 1_000
+
+
+def late_voters(plan: Plan) -> None:
+    """A voter was cut off, and is there again at the moment when the leader of the metadata is not."""
+    chance = plan.faults[0].amount
+    plan.faults = [Fault(2_000 + 300 * number, "elect", 0, 1, chance + number) for number in range(10)]
+    plan.faults += [Fault(2_300 + 300 * number, "topics", 0, 1, chance + number) for number in range(10)]
+    plan.faults += [Fault(2_100, "cut", chance % 3, 2_000, 0), Fault(4_050, "power", -2, 2_500, 0)]
+
+
+def one_by_one(plan: Plan) -> None:
+    """Nothing is synced; machines lose power when all the others hold everything."""
+    plan.lossy, plan.one_by_one = False, True
+    for topic in plan.topics:
+        topic.configs.update({"flush": "os", "min.insync.replicas": "2"})
 
 
 def overtaken(plan: Plan) -> None:
@@ -141,58 +170,58 @@ LOSSES = ("candidates", "leader-completeness", "lost", "unseen")
 """Something was promised that not all who should have it have."""
 HUNTS = {
     "acknowledges_before_sync": Hunt(2, LOSSES, 1),
-    "directories_not_synced": Hunt(2, ("durability",), 1),
-    "believes_torn_tail": Hunt(0, ("log-checksum",), 1, ["power", "op"], slow_disks),
+    "directories_not_synced": Hunt(9, ("durability",), 1),
+    "believes_torn_tail": Hunt(3, ("log-checksum",), 1, ["power", "op"], slow_disks),
     "forgets_producers_at_restart": Hunt(2, ("producer-state",), 1),
     "producers_not_replayed": Hunt(0, ("producer-state",), 1),
     "snapshot_before_its_data": Hunt(
-        0, ("durability", "quarantine", "log-checksum", "log-order"), 1, ["power"], nothing_promised
+        2, ("durability", "quarantine", "log-checksum", "log-order"), 1, ["power"], nothing_promised
     ),
-    "remembers_one_batch": Hunt(0, ("idempotence",)),
-    "duplicates_appended": Hunt(0, ("duplicate",)),
-    "epochs_survive_truncation": Hunt(0, ("epoch-cache",), 3, ["cut"], parted),
+    "remembers_one_batch": Hunt(5, ("idempotence",)),
+    "duplicates_appended": Hunt(2, ("duplicate",)),
+    "epochs_survive_truncation": Hunt(6, ("epoch-cache",), 3, ["cut"], parted),
     "epochs_not_replayed": Hunt(0, ("epoch-cache",), 1),
-    "failed_sync_taken_for_done": Hunt(2, ("durability", *LOSSES), 1, ["bad sync", "bad sync", "power"]),
+    "failed_sync_taken_for_done": Hunt(3, ("durability", *LOSSES), 1, ["bad sync", "bad sync", "power"]),
     "failed_sync_tail_believed": Hunt(3, ("log-checksum", "durability"), 1, ["bad sync", "bad sync", "stop"]),
     "producer_ids_given_twice": Hunt(0, ("producer-ids",)),
     "index_not_cut": Hunt(0, ("lookup",), 3, ["power", "kill"]),
-    "answers_before_commit": Hunt(1, (*LOSSES, "committed-offsets"), 3, ["power", "op", "two"], grouped),
+    "answers_before_commit": Hunt(2, (*LOSSES, "committed-offsets"), 3, ["cut"], cut_in_turn),
     "failed_disk_acknowledges": Hunt(2, (*LOSSES, "inconsistent-offset"), 1, ["bad sync", "bad sync", "power"]),
-    "tail_not_cut": Hunt(5, ("log-order", "log-checksum", "durability"), 1, ["power", "op"], slow_disks),
+    "tail_not_cut": Hunt(1, ("log-order", "log-checksum", "durability"), 1, ["power", "op"], slow_disks),
     "cuts_to_high_watermark": Hunt(0, (*LOSSES, "durability")),
-    "divergence_ignored": Hunt(6, ("inconsistent-offset", "copies"), 3, ["cut"], parted),
-    "old_epochs_served": Hunt(0, ("fencing",), 5, MOVING, long_ways),
-    "old_leaders_heard": Hunt(0, ("epochs", "log-order", "copies", "candidates"), 3, ["cut"], parted),
-    "joins_below_epoch_start": Hunt(0, LOSSES, 3, ["power"], overtaken),
-    "joins_at_any_offset": Hunt(10, LOSSES, 3, ["power", "cut", "pause"]),
-    "watermark_on_committed_set": Hunt(5, ("in-sync", "candidates"), 3, ["power", "kill", "slow"], long_ways),
+    "divergence_ignored": Hunt(1, ("inconsistent-offset", "copies"), 3, ["cut"], parted),
+    "old_epochs_served": Hunt(1, ("fencing",), 5, MOVING, long_ways),
+    "old_leaders_heard": Hunt(3, ("epochs", "log-order", "copies", "candidates"), 3, ["cut"], parted),
+    "joins_below_epoch_start": Hunt(28, LOSSES, 3, ["power"], overtaken),
+    "joins_at_any_offset": Hunt(0, LOSSES, 3, ["power", "cut", "pause"]),
+    "watermark_on_committed_set": Hunt(0, ("in-sync", "candidates"), 3, ["power", "kill", "slow"], long_ways),
     "watermark_before_removal": Hunt(0, ("in-sync", "candidates"), 3, ["cut pair", "slow"], impatient),
     "watermark_below_minimum": Hunt(5, LOSSES),
     "watermark_without_followers": Hunt(0, LOSSES),
     "restarted_replicas_counted": Hunt(0, ("membership", "fencing", *LOSSES)),
     "fenced_brokers_join": Hunt(0, ("membership",)),
-    "unclean_restart_trusted": Hunt(6, LOSSES, 3, ["power"]),
-    "fetches_promise_unsynced": Hunt(3, LOSSES),
+    "unclean_restart_trusted": Hunt(3, LOSSES, 3, ["power"], one_by_one),
+    "fetches_promise_unsynced": Hunt(2, LOSSES),
     "anybody_elected": Hunt(4, ("membership", *LOSSES)),
     "eligible_not_forgotten": Hunt(0, LOSSES),
     "moves_end_early": Hunt(0, ("moves",), 5, MOVING),
-    "moves_trust_newcomers": Hunt(2, (*LOSSES, "vanished"), 5, MOVING),
+    "moves_trust_newcomers": Hunt(0, (*LOSSES, "vanished"), 5, MOVING),
     "epoch_not_begun": Hunt(0, ("epochs",)),
-    "lost_leaders_acknowledge": Hunt(7, LOSSES),
-    "diverging_fetch_counted": Hunt(0, LOSSES, 3, ["cut"], parted),
+    "lost_leaders_acknowledge": Hunt(1, (*LOSSES, "inconsistent-offset"), 3, ["cut"], parted),
+    "diverging_fetch_counted": Hunt(4, LOSSES, 3, ["cut"], parted),
     "vote_not_persisted": Hunt(0, ("quorum-memory", "quorum-votes")),
     "epoch_not_persisted": Hunt(0, ("quorum-memory",)),
     "metadata_not_flushed": Hunt(0, ("quorum-majority",)),
     "minority_commits": Hunt(0, ("quorum-majority",)),
     "minority_elects": Hunt(0, ("quorum-leaders",)),
-    "grants_any_log": Hunt(7, ("quorum-log",)),
-    "votes_twice": Hunt(0, ("quorum-votes", "quorum-leaders"), 3, ["kill", "power", "slow"], long_ways),
+    "grants_any_log": Hunt(9, ("quorum-log", "quorum-watermark"), 3, ["cut"], late_voters),
+    "votes_twice": Hunt(1, ("quorum-votes", "quorum-leaders"), 3, ["kill", "power", "slow"], long_ways),
     "leads_on_after_restart": Hunt(0, ("quorum-leaders",), 3, ["power", "kill", "kill"]),
     "commits_older_epochs": Hunt(0, ("quorum-epochs",), 3, ["power", "two", "all", "cut"]),
-    "metadata_divergence_ignored": Hunt(17, ("quorum-log",)),
-    "commits_lost_at_load": Hunt(0, ("committed-offsets",), 3, ["power", "kill", "elect"], grouped),
-    "coordinator_never_unloaded": Hunt(0, ("coordinators", "committed-offsets"), 3, ["elect", "pause", "cut"], grouped),
-    "old_members_commit": Hunt(0, ("committed-offsets",), 3, ["cut clients"], former_members),
+    "metadata_divergence_ignored": Hunt(10, ("quorum-log",), 3, ["cut"], parted_quorum),
+    "commits_lost_at_load": Hunt(1, ("committed-offsets",), 3, ["power", "kill", "elect"], grouped),
+    "coordinator_never_unloaded": Hunt(2, ("coordinators", "committed-offsets"), 3, ["cut"], cut_in_turn),
+    "old_members_commit": Hunt(3, ("committed-offsets",), 3, ["cut clients"], former_members),
     "partitions_given_twice": Hunt(0, ("one-owner",), 3, ["cut clients", "reset"], grouped),
 }
 HARMLESS = {

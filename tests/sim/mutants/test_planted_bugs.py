@@ -10,7 +10,7 @@ from planted_bugs import HARMLESS, HUNTS, mutants, plan_for, run_with
 
 from skidway.sim.run import run_plan
 
-FEW = 12
+FEW = 24
 THOUSAND = 1_000
 PLANTED = 25
 """So many at least must be found."""
