@@ -42,6 +42,8 @@ class Faults:
     """The file system of the last node, if it has one of its own that can be filled."""
     clocks: dict[int, Clock] = field(default_factory=dict)
     number: int = 0
+    lasted_s: float = 0.0
+    """The last fault, until it was ended."""
     spoiled: set[int] = field(default_factory=set)
     """Nodes that must be restarted: their disks failed."""
     over: ExitStack = field(default_factory=ExitStack)
@@ -90,6 +92,7 @@ class Faults:
         fault = self.dice.choice(sorted(self.kinds()))
         change = self.dice.choice(sorted(self.changes()))
         hold_s = self.dice.uniform(*HOLD_S)
+        began = time.monotonic()
         self.kinds()[fault]()
         # A cluster in trouble may refuse a change; that is an answer too.
         with contextlib.suppress(ClientError, AssertionError):
@@ -97,6 +100,8 @@ class Faults:
         membership = threading.Thread(target=self.change_membership)
         membership.start()
         time.sleep(hold_s)
+        # A change that nobody can decide is waited for, and the fault lasts as long.
+        self.lasted_s = time.monotonic() - began
         self.end(membership)
         return fault
 

@@ -104,7 +104,10 @@ class Rounds:
         await_in_sync(self.cluster, self.places)
         gap_s = self.history.longest_gap_s(began)
         self.gaps[fault].append(gap_s)
-        print(f"round {self.faults.number}: {fault}, longest gap {gap_s:.1f} s, {self.history.count:,} acknowledged")
+        print(
+            f"round {self.faults.number}: {fault} for {self.faults.lasted_s:.1f} s, longest gap {gap_s:.1f} s,"
+            f" {self.history.count:,} acknowledged"
+        )
         if self.faults.number % CHECK_EVERY == 0:
             self._check(compare=False)
 
