@@ -114,10 +114,10 @@ def test_a_committed_offset_that_was_lost() -> None:
     world = World(1)
     laws = GroupLaws(world, SimpleNamespace(running=[]))  # type: ignore[arg-type]
     key = ("t", 0)
-    unknown = laws.committing("g", key, 5)
+    unknown = laws.committing("m", 1, "g", key, 5)
     laws.answered(unknown, None)
     world.now_us = 10
-    laws.answered(laws.committing("g", key, 9), 0)
+    laws.answered(laws.committing("m", 1, "g", key, 9), 0)
     # The one nobody answered may come late; the one before everything may not.
     laws.fetched("m", "g", key, 5, 20)
     laws.fetched("m", "g", key, 9, 20)
@@ -125,6 +125,26 @@ def test_a_committed_offset_that_was_lost() -> None:
         with pytest.raises(Violation) as error:
             laws.fetched("m", "g", key, offset, 20)
         assert law(error) == "committed-offsets"
+
+
+def test_a_commit_that_comes_after_the_partition_was_lost() -> None:
+    world = World(1)
+    laws = GroupLaws(world, SimpleNamespace(running=[]))  # type: ignore[arg-type]
+    key = ("t", 0)
+    laws.took("old", 1, "g", key)
+    laws.answered(laws.committing("old", 1, "g", key, 5), None)
+    world.now_us = 10
+    laws.took("new", 2, "g", key)
+    # What the one before sent may have been in time, until the one after has committed.
+    laws.fetched("new", "g", key, 5, 11)
+    world.now_us = 20
+    laws.answered(laws.committing("new", 2, "g", key, 9), 0)
+    with pytest.raises(Violation) as error:
+        laws.fetched("new", "g", key, 5, 30)
+    assert law(error) == "committed-offsets"
+    with pytest.raises(Violation) as error:
+        laws.answered(laws.committing("old", 1, "g", key, 7), 0)
+    assert law(error) == "committed-offsets"
 
 
 def test_a_cut_holds_bytes_until_it_is_healed() -> None:
