@@ -143,5 +143,10 @@ def _met_at_start(disk: SimDisk, directory: str) -> tuple[str, int] | None:
     if not bases or f"{proven:020d}.log" in names:
         return None
     path = f"{directory}/{max(bases):020d}.log"
-    below = [position for position, header in iter_headers(disk.read(path)) if header.last_offset < proven]
-    return (path, below[-1]) if below else None
+    last = None
+    for position, header in iter_headers(disk.read(path)):
+        if header.last_offset < proven:
+            last = (path, position)
+        if header.last_offset >= proven - 1:
+            break  # behind it may be what a crash has torn
+    return last
