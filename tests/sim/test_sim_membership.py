@@ -91,7 +91,7 @@ def damage_cut_off() -> Iterator[None]:
     ("mistake", "seed", "nodes", "kinds", "laws"),
     [
         (changes_do_not_wait, 1, 5, ["voters", "voters", "cut one way", "kill"], {"quorum-voters"}),
-        (removed_leaders_do_not_stand, 37, 3, ["voters", "voters", "two", "kill"], {"liveness"}),
+        (removed_leaders_do_not_stand, 101, 3, ["voters", "voters", "two", "kill"], {"liveness"}),
         (damaged_copies_left_alone, 15, 3, ["flip", "stop"], {"whole"}),
         (damage_cut_off, 15, 3, ["flip", "stop"], {"durability", "log-order"}),
     ],
