@@ -1,4 +1,4 @@
-"""`python -m bench [--kafka] [--no-cluster] [--no-spark] [--rounds N] [--only KEY …] [--no-record]`: measure, record.
+"""`python -m bench [--kafka] [--no-cluster] [--no-spark] [--rounds N] [--only KEY …] [--[no-]record]`: measure, record.
 
 Without --kafka: Skidway beside the machine's limits, about two minutes. With it: Apache Kafka takes turns. Then three
 nodes as one cluster, about ten minutes, and the connector for Spark beside Spark's own ceiling, up to three minutes,
@@ -37,7 +37,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-cluster", action="store_true", help="leave out the loads of three nodes")
     parser.add_argument("--no-spark", action="store_true", help="leave out the loads of Spark")
     parser.add_argument("--list", action="store_true", help="print the loads and end")
-    parser.add_argument("--no-record", action="store_true", help="leave RESULTS.md and results.png as they are")
+    parser.add_argument(
+        "--record",
+        action=argparse.BooleanOptionalAction,
+        help="write to RESULTS.md and results.png (unless --only chose some loads)",
+    )
     parser.add_argument("--again", action="store_true", help="print and record the last run again, measure nothing")
     return parser.parse_args()
 
@@ -129,12 +133,12 @@ def main() -> int:
     if not measured:
         console.print("nothing was measured")
         return 1
-    if not options.no_record and not options.only:
+    if options.record or (options.record is None and not options.only):
         report.append(outcome)
         # Imported late: matplotlib takes a second.
         from bench import plot
 
-        if "kafka" in measured or not PICTURE.exists():
+        if ("kafka" in measured and not options.only) or not PICTURE.exists():
             plot.draw(outcome, report.described(), PICTURE)
         console.print(f"recorded in {report.RESULTS.relative_to(ROOT)}")
     return 1 if any(note.startswith("FAILED") for note in outcome.notes) else 0
