@@ -14,6 +14,7 @@ from skidway.spark.workers import settle, settled
 @pytest.fixture
 def task() -> Iterator[None]:
     TaskContext._setTaskContext(TaskContext())
+    gc.unfreeze()  # other tests may have set things aside
     yield
     TaskContext._setTaskContext(None)
     gc.unfreeze()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from skidway.broker.last_run import PATH as LAST_RUN
 from skidway.log.checkpoints import TRUNCATED
 from skidway.log.sync import snapshot_offset
 from skidway.metadata.image import Image, Partition
@@ -69,6 +70,8 @@ class Damage:
 
     def flip(self, host: Host, copies: list[Copy], random: Random) -> None:
         """While the machine is down; if it took its time for that, others may not hold everything any more."""
+        if not host.disk.exists(LAST_RUN):
+            return  # After a failed sync what is not proven moves to a new file, and replay begins there.
         for copy in random.sample(copies, len(copies)):
             if not self._is_spare(copy):
                 continue

@@ -74,7 +74,8 @@ class Invariants:
         assert node is not None
         self.elections.on_step(host, node)
         self.partitions.on_step(node)
-        truncations = host.disk.counts.get("truncate", 0)
+        # A log that begins anew has its files removed.
+        truncations = host.disk.counts.get("truncate", 0) + host.disk.counts.get("remove", 0)
         if truncations != self._truncations.get(host.name):
             self._truncations[host.name] = truncations
             self._check_cut(host, node)
@@ -86,12 +87,11 @@ class Invariants:
 
     def _check_cut(self, host: Host, node: Node) -> None:
         """Of what was cut off, nothing is remembered."""
-        if self._opened.get(host.name) != host.life:
-            return
         for name, log in _logs(node)[1:]:
             key = (host.name, host.life, name)
-            before = self._cuts.get(key, 0)
-            self._cuts[key] = log.truncated.count
+            if key not in self._cuts:
+                continue
+            before, self._cuts[key] = self._cuts[key], log.truncated.count
             starts = log.epochs.starts
             if log.truncated.count != before and log.failure is None and starts and starts[-1] >= log.end_offset:
                 raise Violation(
