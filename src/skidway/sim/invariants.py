@@ -89,9 +89,9 @@ class Invariants:
         """Of what was cut off, nothing is remembered."""
         for name, log in _logs(node)[1:]:
             key = (host.name, host.life, name)
-            if key not in self._cuts:
-                continue
-            before, self._cuts[key] = self._cuts[key], log.truncated.count
+            if key not in self._cuts and self._opened.get(host.name) != host.life:
+                continue  # It is noted when it is looked at as a recovered one.
+            before, self._cuts[key] = self._cuts.get(key, 0), log.truncated.count
             starts = log.epochs.starts
             if log.truncated.count != before and log.failure is None and starts and starts[-1] >= log.end_offset:
                 raise Violation(
