@@ -70,6 +70,8 @@ class ControllerHost:
             if not self._node.quorum.alone:
                 self._node.on_event("no longer the active controller")
             lost.close(error)
+            # The next one suspects this node until it is heard of.
+            self._node.registration.tell()
 
     def _begin(self, quorum: QuorumHost, now_ms: int) -> None:
         self._epoch = quorum.quorum.epoch

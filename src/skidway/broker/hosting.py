@@ -333,11 +333,14 @@ class Hosting:
                 self.on_trouble(f"{topic.name}-{index} is offline: {error}")
             self.missing[topic.id, index] = str(error)
             return
+        if not log.quarantined and described.replicas != [self._node_id]:
+            try:
+                # What came after may be on no other replica; the leader will tell.
+                log.begin_at(self.logs.saved_watermarks.get((topic.name, index), 0))
+            except (StorageError, OSError) as error:
+                settling.give_up(log, str(error))
         if log.quarantined:
             self.on_trouble(f"quarantined, neither served nor cut: {log.failure}")
-        elif described.replicas != [self._node_id]:
-            # What came after may be on no other replica; the leader will tell.
-            log.begin_at(self.logs.saved_watermarks.get((topic.name, index), 0))
         self.missing.pop((topic.id, index), None)
         partition = Partition(
             topic.name, topic.id, index, log, config, self.turn, self._node_id, self.settings.replica_lag_ms
@@ -369,11 +372,11 @@ class Hosting:
 
     def on_synced(self, partition: Partition, ticket: SyncTicket, error: OSError | None) -> None:
         """Of a partition that is settling."""
-        if error is not None:
+        if error is not None and not ticket.synced:
             partition.give_up_sync(ticket)
             self._settled(partition, str(error))
             return
-        partition.finish_sync(ticket)
+        partition.finish_sync(ticket, housekept=error is None)
         if settling.is_settled(partition.log):
             self._settled(partition)
 

@@ -47,11 +47,14 @@ class LastRun:
 
     def note(self, broker_epoch: int) -> None:
         """From now on this epoch is the last run's. A disk that refuses leaves the next start with an unclean end."""
+        if self.sync_failed:
+            self.forget()
+            return
         text = json.dumps({"broker_epoch": broker_epoch, "boot_id": self._disk.boot_id()})
         with suppress(OSError):
             self._disk.write_atomic(PATH, text.encode())
         if self.sync_failed:
-            # Looked at last: it may have come from another thread meanwhile.
+            # Looked at again: it may have come from another thread meanwhile.
             self.forget()
 
     def forget(self) -> None:

@@ -75,6 +75,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 ROOM_BYTES_MIN = 1 << 20
 ROOM_SHARE_MIN = 50
 """A full disk counts as full until so many bytes, and this fraction of it, are free again."""
+SYNC_RETRY_MS = 100
 METADATA_CONFIG = {"flush": "sync", "retention.ms": "-1", "segment.ms": str(2**62)}
 
 
@@ -378,13 +379,23 @@ class Node:
             self.turn.take_unsynced()
             return []
         tickets: list[tuple[Key, Ticket]] = [*self.upkeep.take_tickets(), *self.compactions.take_tickets()]
-        for partition in self.turn.take_unsynced():
-            ticket = partition.begin_sync()
-            if ticket is not None:
-                tickets.append((partition, ticket))
-            if partition.log.checkpoint_due and (ticket := partition.begin_checkpoint()) is not None:
-                tickets.append((partition, ticket))
+        for hosted in self.turn.take_unsynced():
+            try:
+                ticket = hosted.begin_sync()
+                if ticket is not None:
+                    tickets.append((hosted, ticket))
+                due = hosted.log.checkpoint_due and not self._settles(hosted)
+                if due and (ticket := hosted.begin_checkpoint()) is not None:
+                    tickets.append((hosted, ticket))
+            except OSError as error:
+                # A file could not be opened: there may be too many open ones for now.
+                self.on_trouble(f"{hosted}: not synced yet, tried again: {error}")
+                self.timers.at(self.clock.monotonic_ms() + SYNC_RETRY_MS, partial(self.turn.wants_sync, hosted))
         return tickets
+
+    def _settles(self, key: Key) -> bool:
+        """Until it has, nothing else of it is saved."""
+        return isinstance(key, Partition) and self.hosting.is_settling(key)
 
     def on_synced(self, key: Key, ticket: Ticket, error: OSError | None, now_ms: int) -> None:
         if isinstance(key, Compactions):
@@ -392,7 +403,8 @@ class Node:
             assert isinstance(ticket, CleanTicket | SwapTicket)
             key.on_done(ticket, error, now_ms)
             return
-        if isinstance(key, Partition) and self.hosting.is_settling(key):
+        if self._settles(key):
+            assert isinstance(key, Partition)
             assert isinstance(ticket, SyncTicket)
             self.hosting.on_synced(key, ticket, error)
             self._open_more_soon()

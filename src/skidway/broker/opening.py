@@ -35,9 +35,9 @@ class Opening:
         hosting = self._hosting
         until_ms = hosting.clock.monotonic_ms() + TURN_MS_MAX
         while not self._all_begun and not self.stopped and hosting.settling_count < SETTLING_MAX:
-            if next(self._steps, True):
-                self._all_begun = True
-            elif hosting.clock.monotonic_ms() >= until_ms:
+            if next(self._steps, None) is None:
+                break
+            if hosting.clock.monotonic_ms() >= until_ms:
                 return True
         self.check_done()
         return False
@@ -51,12 +51,12 @@ class Opening:
         if not self.done:
             self._removed.add(topic_id)
 
-    def _all(self, keys: list[Key]) -> Iterator[bool]:
-        """A step each; false, as it was not the last."""
+    def _all(self, keys: list[Key]) -> Iterator[int]:
+        """A step each. Only who comes to the end of it has begun all: an error in between leaves the node fenced."""
         hosting = self._hosting
         for topic_id, index in keys:
             hosting.open_now(topic_id, index, hosting.clock.wall_ms(), expected=True)
-            yield False
+            yield index
         for name, index in list(hosting.logs.found):
             if (name, index) not in hosting.logs.found:
                 continue
@@ -64,7 +64,8 @@ class Opening:
                 self.sort_out(name, index)
             except OSError as error:
                 hosting.on_trouble(f"{name}-{index}: no topic knows this log; it stays where it is: {error}")
-            yield False
+            yield index
+        self._all_begun = True
 
     def sort_out(self, name: str, index: int) -> None:
         """A log that was found, and that is not what the metadata means by its name, gives the name up."""

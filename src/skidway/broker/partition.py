@@ -22,6 +22,7 @@ from skidway.limits import Limits
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.log.sync import SyncTicket
+from skidway.log.truncation import mark_damaged
 from skidway.metadata.topic_configs import TopicConfig
 from skidway.metadata.topic_names import is_internal
 from skidway.ports import Buffer, FileSlice
@@ -372,6 +373,7 @@ class Partition:
         assert not self.leads, "it may be all there is"
         self.log.fail(reason)
         self.log.quarantined = True
+        mark_damaged(self.log, reason)
 
     def _stored(self, offset: int) -> None:
         self.advance(self.leader.on_stored(offset))

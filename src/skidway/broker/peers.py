@@ -73,6 +73,7 @@ class Link:
         "channel",
         "ended",
         "hangup",
+        "heard",
         "host",
         "is_open",
         "needed",
@@ -96,6 +97,8 @@ class Link:
         self.needed = 0
         """After `receive`: the whole size of the partial frame at the tail, 0 if not known yet."""
         self.is_open = False
+        self.heard = False
+        """Whether anything was answered on it."""
         self.ended = False
         """Of no more use: nothing is sent, and what still arrives is nobody's."""
         self.under_way: deque[_Request] = deque()
@@ -135,7 +138,7 @@ class Link:
     def closed(self, now_ms: int) -> None:
         """Refused, reset or closed. May be said more than once."""
         if not self.ended:
-            lost = self.is_open and bool(self.under_way)
+            lost = self.heard and bool(self.under_way)
             self._peers.on_ended(self, now_ms)
             if lost:
                 self._peers.on_lost(self.node_id, now_ms)
@@ -173,6 +176,7 @@ class Link:
             self._give_up(f"{len(body) - position} bytes more than a {type(response).__name__} has", now_ms)
             return
         self.under_way.popleft()
+        self.heard = True
         asked.answer(response)
 
     def _give_up(self, reason: str, now_ms: int) -> None:

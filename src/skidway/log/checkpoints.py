@@ -17,6 +17,7 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 PARTITION_METADATA = "partition.metadata"
 TRUNCATED = "truncated"
+DAMAGED = "damaged"
 
 TopicPartition = tuple[str, int]
 

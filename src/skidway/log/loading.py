@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from skidway.errors import StorageError
 from skidway.limits import INT64_MAX
 from skidway.log.checkpoints import (
+    DAMAGED,
     LEADER_EPOCHS,
     NEVER_TRUNCATED,
     TRUNCATED,
@@ -109,6 +110,7 @@ class Loader:
             names = self._read_truncated(names)
             recovery_point = min(recovery_point, self.truncated.offset)
             start_offset = max(min(start_offset or 0, self.truncated.offset), self.truncated.start_offset)
+        damaged = DAMAGED in names
         try:
             names = finish_swaps(self.disk, self.directory, names, self.now_ms)
         except StorageError as error:
@@ -118,6 +120,8 @@ class Loader:
         snapshot, snapshot_start = self._restore_snapshot(recovery_point)
         start_offset = max(start_offset or 0, snapshot_start)
         segments = self._find_segments()
+        if damaged:
+            return self._quarantined(segments, start_offset, "it was found damaged, and is to be fetched anew")
         self._distrust_indexes(segments)
         if segments and self._lost_beginning(segments[0].base_offset, start_offset):
             self._drop(segments)
@@ -131,10 +135,7 @@ class Loader:
             end_offset, scanned = self._replay(segments, snapshot, epochs)
         except (Unproven, StorageError) as error:
             return self._quarantined(segments, start_offset, str(error))
-        for epoch, begin in self.saved_epochs:
-            # It began and nobody wrote in it: no batch tells. Nor does any tell a file from before a cut.
-            if begin == end_offset and not self.truncated.is_marked:
-                epochs.assign(epoch, begin)
+        self._add_unwritten(epochs, end_offset)
         start = max(start_offset, segments[0].base_offset)
         if start > end_offset and any(segment.size for segment in segments):
             # Whatever the checkpoint file speaks about, it is not this log: believing it would delete all of it.
@@ -163,6 +164,12 @@ class Loader:
             unsynced,
             epochs_saved,
         )
+
+    def _add_unwritten(self, epochs: LeaderEpochs, end_offset: int) -> None:
+        """Epochs that began and nobody wrote in: no batch tells. Nor does any tell a file from before a cut."""
+        for epoch, begin in self.saved_epochs:
+            if begin == end_offset and not self.truncated.is_marked:
+                epochs.assign(epoch, begin)
 
     def _read_truncated(self, names: list[str]) -> list[str]:
         """Complete what a crash interrupted; returns the names in the directory."""

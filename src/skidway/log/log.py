@@ -39,7 +39,6 @@ class Log:
         "_begun_offset",
         "_extra_files",
         "_generation",
-        "_health",
         "_loaded",
         "_names",
         "_names_begun",
@@ -64,6 +63,7 @@ class Log:
         "epochs",
         "epochs_changed",
         "failure",
+        "health",
         "high_watermark",
         "limits",
         "producers",
@@ -116,7 +116,7 @@ class Log:
         self._parent_synced = True
         self._extra_files: list[Syncable] = []
         self._generation = 0
-        self._health = Health()
+        self.health = Health()
         self.checkpoints_begun = 0
 
     @classmethod
@@ -397,7 +397,7 @@ class Log:
         return ticket
 
     def new_ticket(self) -> SyncTicket:
-        ticket = SyncTicket(self.disk, self.directory, self.end_offset, self._health)
+        ticket = SyncTicket(self.disk, self.directory, self.end_offset, self.health)
         ticket.generation = self._generation
         ticket.names = self._names
         # Whatever an earlier ticket has not finished yet is synced again: tickets may finish in any order.

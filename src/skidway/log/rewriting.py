@@ -92,6 +92,8 @@ def _end_before(segment: Segment, offset: int) -> None:
     except StorageError:
         # Power was lost then, and left what it wanted of the tail.
         _cut(segment, _end_of_batches_upto(segment, offset))
+    # It may have been cut already, by a start that did not come as far as this.
+    segment.file.sync()
 
 
 def _end_of_batches_upto(segment: Segment, offset: int) -> int:

@@ -11,21 +11,22 @@ is left is the old log or a shorter part of its beginning. A log that begins ane
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from skidway.errors import StorageError
-from skidway.log.checkpoints import LEADER_EPOCHS, TRUNCATED, Truncated, write_truncated
+from skidway.log.checkpoints import DAMAGED, LEADER_EPOCHS, TRUNCATED, Truncated, write_truncated
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.segment import Segment, segment_name
 from skidway.log.swapping import INDEX_SUFFIXES, SEGMENT_SUFFIXES
-from skidway.log.sync import snapshot_offset, snapshot_path
+from skidway.log.sync import Health, snapshot_offset, snapshot_path
 from skidway.ports import Disk
 
 if TYPE_CHECKING:
     from skidway.log.log import Log
 
-_DROPPED = (*SEGMENT_SUFFIXES, ".snapshot", ".deleted", ".swap", ".cleaned", LEADER_EPOCHS)
+_DROPPED = (*SEGMENT_SUFFIXES, ".snapshot", ".deleted", ".swap", ".cleaned", LEADER_EPOCHS, DAMAGED)
 
 
 def mark(disk: Disk, directory: str, truncated: Truncated) -> None:
@@ -42,6 +43,13 @@ def begin_anew(disk: Disk, directory: str, truncated: Truncated) -> Truncated:
     done = Truncated(truncated.count, truncated.cuts, truncated.start_offset)
     mark(disk, directory, done)
     return done
+
+
+def mark_damaged(log: Log, reason: str) -> None:
+    """Until it is begun anew, nobody believes it: the next start would not look at what was proven once. A disk that
+    refuses leaves it to whoever comes upon the damage again."""
+    with suppress(OSError):
+        log.disk.write_atomic(f"{log.directory}/{DAMAGED}", reason.encode())
 
 
 def forget(log: Log) -> None:
@@ -107,6 +115,7 @@ def restart(log: Log, offset: int, now_ms: int) -> None:
     log.epochs = LeaderEpochs()
     log.failure = None
     log.quarantined = False
+    log.health = Health()  # a sync that failed was one of other files
     log.start_offset = log.synced_offset = log.high_watermark = offset
     log.end_at(offset, 0)
 

@@ -120,7 +120,8 @@ def _give_up(
         return record
     # The leader stays. It may have asked to take in the copy that is given up, or be about to: not in this epoch.
     record = record or PartitionChangeRecord(partition_id=partition.index, topic_id=topic.id)
-    record.leader = partition.leader
+    if record.leader == NO_CHANGE:
+        record.leader = partition.leader
     return record
 
 

@@ -346,9 +346,9 @@ def _check_cluster(settings: Settings, origins: dict[str, str]) -> None:
         raise ConfigError(f"voters in {where}: names this node ({settings.node_id}), whose roles are not controller")
     if "controller" not in roles and not settings.voters:
         raise ConfigError(f"roles in {origins['roles']}: a node that is no controller needs voters, to find one")
-    if settings.heartbeat_ms * 2 > settings.session_timeout_ms:
+    if settings.heartbeat_ms * 4 > settings.session_timeout_ms:
         where = "; ".join(sorted(origins[name] for name in ("heartbeat_ms", "session_timeout_ms") if name in origins))
-        text = f"heartbeat_ms is {settings.heartbeat_ms}: at most half of session_timeout_ms"
+        text = f"heartbeat_ms is {settings.heartbeat_ms}: at most a quarter of session_timeout_ms"
         raise ConfigError(f"{text} ({settings.session_timeout_ms}) is expected (set in {where})")
 
 

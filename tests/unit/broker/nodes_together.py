@@ -138,8 +138,12 @@ class Cluster:
                     if number in self.slow_syncs:
                         self.held.append((number, key, ticket))
                         continue
-                    ticket.run()
-                    node.on_synced(key, ticket, None, self.clock.now_ms)
+                    error = None
+                    try:
+                        ticket.run()
+                    except OSError as failed:
+                        error = failed
+                    node.on_synced(key, ticket, error, self.clock.now_ms)
             for wire in list(self.wires):
                 busy = (wire in self.wires and wire.carry()) or busy
 

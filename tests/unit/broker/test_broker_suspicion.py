@@ -43,6 +43,7 @@ def test_nobody_is_sent_to_a_leader_that_just_died() -> None:
     lost = follower_of_the_quorum(cluster)
     other = next(number for number in cluster.nodes if number != lost)
     led = [index for index in range(9) if cluster.leader("t", index) == lost]
+    cluster.pass_time(SESSION_MS)  # its followers' fetches are answered, if only by nothing new
     cluster.kill(lost)
     cluster.pass_time(1)
     for index, (error, leader) in leaders_told_by(cluster, other).items():

@@ -1,11 +1,12 @@
 """A run that was killed has lost nothing unless the machine was started anew, or its disk failed."""
 
+from contextlib import suppress
 from random import Random
 
 import pytest
 
 from skidway.broker.last_run import PATH, LastRun
-from skidway.sim.disk import SimDisk
+from skidway.sim.disk import Crashed, SimDisk
 
 
 def noted(epoch: int = 7) -> SimDisk:
@@ -80,3 +81,15 @@ def test_a_full_disk_leaves_the_end_unclean() -> None:
     disk = SimDisk(capacity=0)
     LastRun(disk).note(7)
     assert LastRun(disk).broker_epoch == -1
+
+
+@pytest.mark.parametrize("operation", range(1, 8))
+def test_after_a_failed_sync_no_crash_brings_the_note_back(operation: int) -> None:
+    disk = noted()
+    run = LastRun(disk)
+    disk.on_sync_failed()
+    disk.crash_at = disk.operations + operation
+    with suppress(Crashed):
+        run.note(8)
+    disk.kill()
+    assert not LastRun(disk).is_sound

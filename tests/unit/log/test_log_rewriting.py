@@ -10,7 +10,7 @@ from skidway.log.logs import Logs
 from skidway.log.settings import LogSettings
 from skidway.records.batch import read_header
 from skidway.records.record import Record, build_batch
-from skidway.sim.disk import Crashed, SimDisk
+from skidway.sim.disk import Crashed, SimDisk, SimFile
 
 SETTINGS = LogSettings(segment_bytes=2_000, index_interval_bytes=200, retention_ms=-1)
 NOW_MS = 1_000_000
@@ -245,3 +245,38 @@ def test_it_may_be_interrupted_anywhere(power: bool) -> None:
         end_offset = log.end_offset
         lose_power(disk, stop)
         assert reload(disk)[0].end_offset == end_offset
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_cut_whose_own_sync_never_came_is_synced_by_the_next_start(
+    seed: int, killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SimDisk()
+    log = create(disk)
+    append(log)
+    sync(log, checkpoint=True)
+    append(log)
+    sync(log)
+    append(log)
+    fail_sync(disk, log)
+    truncate = SimFile.truncate
+
+    def interrupted(file: SimFile, size: int) -> None:
+        truncate(file, size)
+        if killed:
+            raise Crashed
+        disk.failing_syncs = {disk.syncs}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SimFile, "truncate", interrupted)
+        with pytest.raises((StorageError, Crashed)):
+            Logs.open(disk).write_anew()
+    disk.failing_syncs = None
+    disk.kill()
+    log, _ = reload(disk)
+    append(log)
+    sync(log, checkpoint=True)
+    lose_power(disk, seed)
+    log, _ = reload(disk, write_anew=False)
+    assert [batch[1] for segment in log.segments for batch in segment.batches(0, segment.size)] == [0, 1, 2, 3]

@@ -111,7 +111,10 @@ def test_flags_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
             "roles = 'broker'\nvoters = '1@a:1'",
             "voters in {file}, key voters: names this node (1), whose roles are not controller",
         ),
-        ("heartbeat_ms = 900", "heartbeat_ms is 900: at most half of session_timeout_ms (1200) is expected (set in"),
+        (
+            "heartbeat_ms = 900",
+            "heartbeat_ms is 900: at most a quarter of session_timeout_ms (1200) is expected (set in",
+        ),
         ("heartbeat_ms = 0", "heartbeat_ms in {file}, key heartbeat_ms: expected a positive number, got 0"),
         (
             "[quorum]\nretry = 3",

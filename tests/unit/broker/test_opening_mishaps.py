@@ -1,0 +1,131 @@
+"""What goes wrong while a node opens its partitions, or just after: one log's trouble stays its own."""
+
+import errno
+from typing import Any
+
+import pytest
+from nodes_together import Cluster, create, made, produce
+
+from skidway.broker import opening
+from skidway.sim.disk import SimDisk
+
+MAGIC_AT = 16
+
+
+def cluster_with(topic: str, **configs: str) -> tuple[Cluster, int]:
+    """And a node that does not lead the topic."""
+    cluster = made(size=3, replica_lag_ms=2_000)
+    leader = create(cluster, topic, min_insync_replicas="2", **configs)
+    return cluster, next(number for number in cluster.nodes if number != leader)
+
+
+def checkpoint(cluster: Cluster, number: int, topic: str) -> None:
+    log = cluster.copy(number, topic).log
+    ticket = log.checkpoint()
+    assert ticket is not None
+    ticket.run()
+    log.finish_sync(ticket)
+
+
+def come_back(cluster: Cluster, number: int) -> Any:
+    cluster.kill(number)
+    cluster.disks[number].kill()
+    cluster.restart(number)
+    return cluster.nodes[number]
+
+
+def test_a_log_that_cannot_be_read_at_its_watermark_keeps_no_other_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "TURN_MS_MAX", 0)
+    cluster, victim = cluster_with("t")
+    create(cluster, "u", partitions=6)
+    for _ in range(6):
+        assert produce(cluster, "t", bytes(1_000)) == 0
+    cluster.pass_time(1_000)
+    logs = cluster.nodes[victim].logs
+    saved = logs.begin_save(cluster.clock.wall_ms())
+    assert saved is not None
+    saved.run()
+    logs.finish_save(saved)
+    for _ in range(20):
+        assert produce(cluster, "t", bytes(1_000)) == 0
+    cluster.pass_time(1_000)
+    checkpoint(cluster, victim, "t")
+    position = cluster.copy(victim, "t").log.batches()[6][0]
+    cluster.kill(victim)
+    cluster.disks[victim].kill()
+    cluster.disks[victim].corrupt("t-0/00000000000000000000.log", position + MAGIC_AT)
+    cluster.restart(victim)
+    node = cluster.nodes[victim]
+    cluster.until(lambda: node.hosting.started and not node.registration.fenced)
+    assert not node.logs.found
+    cluster.until(lambda: cluster.agree("t"))
+
+
+def test_a_sync_that_fails_while_a_log_settles_is_that_logs_trouble_alone() -> None:
+    cluster, victim = cluster_with("t", flush="sync")
+    for value in (b"a", b"b", b"c"):
+        assert produce(cluster, "t", value) == 0
+    node = come_back(cluster, victim)
+    disk, take_sync = cluster.disks[victim], node.take_sync
+    failed: list[str] = []
+
+    def take() -> Any:
+        tickets = take_sync()
+        if not failed and any(str(key) == "t-0" for key, _ in tickets):
+            failed.append("t-0")
+            tickets.sort(key=lambda each: str(each[0]) != "t-0")
+            disk.failing_syncs = {disk.syncs}
+        return tickets
+
+    node.take_sync = take
+    cluster.until(lambda: failed)
+    disk.failing_syncs = None
+    cluster.until(lambda: cluster.agree("t") and not cluster.copy(victim, "t").log.quarantined)
+    assert produce(cluster, "t", b"d") == 0
+    cluster.until(lambda: cluster.agree("t"))
+    assert node.failure is None
+
+
+def test_too_many_open_files_while_a_log_settles_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, victim = cluster_with("t")
+    assert produce(cluster, "t", b"a") == 0
+    cluster.pass_time(500)
+    node = come_back(cluster, victim)
+    refused: list[str] = []
+    take_sync, really_open = node.take_sync, SimDisk.open
+
+    def refuse(disk: SimDisk, path: str, *, create: bool = False) -> Any:
+        if path.startswith("t-0/") and len(refused) < 3 and disk is cluster.disks[victim]:
+            refused.append(path)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return really_open(disk, path, create=create)
+
+    def take() -> Any:
+        with monkeypatch.context() as patched:
+            if ("t", 0) in node.hosting._settling:
+                patched.setattr(SimDisk, "open", refuse)
+            return take_sync()
+
+    node.take_sync = take
+    cluster.until(lambda: node.hosting.started)
+    cluster.until(lambda: cluster.agree("t"))
+    assert node.failure is None
+
+
+def test_a_copy_that_was_given_up_is_still_so_after_a_restart() -> None:
+    cluster, _ = cluster_with("t", flush="sync")
+    victim = cluster.leader("t")
+    assert victim is not None
+    for number in range(6):
+        assert produce(cluster, "t", b"%d" % number) == 0
+    cluster.pass_time(1_000)
+    checkpoint(cluster, victim, "t")
+    cluster.disks[victim].corrupt("t-0/00000000000000000000.log", 65)
+    node, copy = cluster.nodes[victim], cluster.copy(victim, "t")
+    node.followers._pump = lambda fetcher: None  # type: ignore[method-assign]  # the next leader cannot be reached
+    node.damaged.found(copy, "a checksum is wrong")
+    cluster.until(lambda: copy.log.quarantined)
+    come_back(cluster, victim)
+    cluster.until(cluster.ready)
+    cluster.until(lambda: cluster.agree("t"))
+    assert "damaged" not in cluster.disks[victim].list("t-0")
