@@ -102,6 +102,7 @@ class NodeSettings:
             "max.connections.per.ip": str(limits.connections_per_ip_max),
             "node.id": str(self.node_id),
             "num.partitions": str(self.default_partitions),
+            "process.roles": ",".join(sorted(self.roles)),
             "producer.id.expiration.ms": str(limits.producer_expiry_ms),
             "socket.request.max.bytes": str(limits.frame_bytes_max),
             **broker_names,

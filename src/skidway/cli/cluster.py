@@ -33,6 +33,12 @@ app = group("Run a cluster on this machine; describe, drain and balance any clus
 
 SHOWN_PARTITIONS_MAX = 20
 NODES_MAX = 50
+FEW_VOTERS = {
+    2: "2 voters are left, and none of them may fail: with one alone there is no fail-over and nothing in the cluster "
+    "changes; add a third",
+    1: "1 voter is left: while it is down there is no fail-over and nothing in the cluster changes; add two more",
+}
+"""By how many are left: what that means."""
 
 
 @app.command(epilog="Example: skidway cluster start --nodes 3 --data-dir my-cluster")
@@ -162,16 +168,22 @@ def unregister(
     typer.echo(f"broker {broker} is forgotten")
 
 
-@app.command("add-voter", epilog="Example: skidway cluster add-voter 4")
+@app.command("add-voter", epilog="Example: skidway cluster add-voter 4 --at controller-4.example:9092")
 @friendly
 def add_voter(
     node: Annotated[int, typer.Argument(help="The number of a node with the role controller.", min=0)],
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="HOST:PORT", help="Where it listens; needed if it is not a broker too."),
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Let a node decide on the cluster's metadata; one at a time."""
-    cluster_admin(bootstrap, timeout).add_voter(node)
-    typer.echo(f"node {node} is a voter")
+    from skidway.client.addresses import parse_address
+
+    address = cluster_admin(bootstrap, timeout).add_voter(node, parse_address(at) if at is not None else None)
+    typer.echo(f"node {node} is a voter; the others reach it at {address}")
 
 
 @app.command("remove-voter", epilog="Example: skidway cluster remove-voter 1")
@@ -182,8 +194,10 @@ def remove_voter(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Let a node decide on the cluster's metadata no more; one at a time."""
-    cluster_admin(bootstrap, timeout).remove_voter(node)
+    left = cluster_admin(bootstrap, timeout).remove_voter(node)
     typer.echo(f"node {node} is no voter any more")
+    if left in FEW_VOTERS:
+        warn(FEW_VOTERS[left])
 
 
 def _describe(admin: "ClusterAdmin") -> dict[str, Any]:

@@ -4,8 +4,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from skidway.client.admin import Admin
+from skidway.client.addresses import Address
+from skidway.client.admin import BROKER_RESOURCE, Admin
 from skidway.client.cluster import Partition
+from skidway.client.connection import Connection
 from skidway.client.errors import BrokerError, check
 from skidway.client.moves import PartitionKey
 from skidway.errors import ErrorCode
@@ -17,6 +19,11 @@ from skidway.wire.schema.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from skidway.wire.schema.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from skidway.wire.schema.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from skidway.wire.schema.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -34,6 +41,8 @@ from skidway.wire.schema.unregister_broker import UnregisterBrokerRequest, Unreg
 
 METADATA_TOPIC = "__cluster_metadata"
 LISTENER = "CONTROLLER"
+ROLES = "process.roles"
+ADVERTISED = "advertised.listeners"
 PREFERRED = 0
 UNCLEAN = 1
 POLL_MS = 200
@@ -197,20 +206,27 @@ class ClusterAdmin(Admin):
                 results[key] = _refusal(key, result.error_code, result.error_message)
         return results
 
-    def add_voter(self, node_id: int) -> None:
-        """A node that follows the metadata becomes one of those that decide on it."""
+    def add_voter(self, node_id: int, at: Address | None = None) -> Address:
+        """A node that follows the metadata becomes one of those that decide on it; answers where they reach it.
+
+        `at`: where the node can be asked about itself. Only brokers are registered with their address.
+        """
         about = f"node {node_id} cannot become a voter"
-        member = next((each for each in self.describe_quorum().observers if each.id == node_id), None)
-        broker = self.describe_cluster().brokers.get(node_id)
-        if member is None or broker is None:
+        quorum = self.describe_quorum()
+        if any(voter.id == node_id for voter in quorum.voters):
+            text = "if its disk or its address is new, remove the voter first"
+            raise BrokerError(ErrorCode.DUPLICATE_VOTER, f"node {node_id} is a voter already", text)
+        member = next((each for each in quorum.observers if each.id == node_id), None)
+        if member is None:
             text = "it does not follow the metadata; start it with the cluster's voters and the role controller"
             raise BrokerError(ErrorCode.VOTER_NOT_FOUND, about, text)
+        address = self._address_of_controller(node_id, at, about)
         request = AddRaftVoterRequest(
             cluster_id=None,
             timeout_ms=self.cluster.timeout_ms,
             voter_id=node_id,
             voter_directory_id=member.directory_id,
-            listeners=[Listener(name=LISTENER, host=broker.host, port=broker.port)],
+            listeners=[Listener(name=LISTENER, host=address.host, port=address.port)],
         )
 
         def ask() -> None:
@@ -218,10 +234,38 @@ class ClusterAdmin(Admin):
             check(reply.error_code, about, reply.error_message)
 
         self.cluster.retrying(ask)
+        return address
 
-    def remove_voter(self, node_id: int) -> None:
+    def _address_of_controller(self, node_id: int, at: Address | None, about: str) -> Address:
+        """What the node itself says, for the others: `at` may be a name that only this machine knows."""
+        state = self.describe_cluster()
+        broker = state.brokers.get(node_id)
+        if at is not None:
+            asked = at
+        elif broker is not None:
+            asked = Address(broker.host, broker.port)
+        else:
+            text = "it is no broker, so the cluster does not know its address; say where it listens: --at HOST:PORT"
+            raise BrokerError(ErrorCode.INVALID_REQUEST, about, text)
+        # Not one of the cluster's connections: it may turn out to be a node of another cluster.
+        with Connection(asked, client_id=self.cluster.client_id, reply_timeout_ms=self.cluster.timeout_ms) as node:
+            cluster_id = node.call(DescribeClusterRequest(), DescribeClusterResponse).cluster_id
+            if cluster_id != state.cluster_id:
+                text = f"the node at {asked} belongs to the cluster {cluster_id}, not to {state.cluster_id}"
+                raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, about, text)
+            configs = _own_configs(node, node_id, f"{about}: asked at {asked}")
+        if "controller" not in configs[ROLES].split(","):
+            text = f"its roles are {configs[ROLES]}; restart it with the role controller too"
+            raise BrokerError(ErrorCode.INVALID_REQUEST, about, text)
+        host, _, port = configs[ADVERTISED].partition("://")[2].rpartition(":")
+        # Several listeners: nobody says which one is for voters.
+        return Address(host, int(port)) if host and port.isdecimal() and "," not in host else asked
+
+    def remove_voter(self, node_id: int) -> int:
+        """Answers how many voters are left."""
         about = f"voter {node_id} cannot be removed"
-        member = next((each for each in self.describe_quorum().voters if each.id == node_id), None)
+        voters = self.describe_quorum().voters
+        member = next((each for each in voters if each.id == node_id), None)
         if member is None:
             raise BrokerError(ErrorCode.VOTER_NOT_FOUND, about, "it is not one of the voters")
         request = RemoveRaftVoterRequest(cluster_id=None, voter_id=node_id, voter_directory_id=member.directory_id)
@@ -231,12 +275,27 @@ class ClusterAdmin(Admin):
             check(reply.error_code, about, reply.error_message)
 
         self.cluster.retrying(ask)
+        return len(voters) - 1
 
     def unregister_broker(self, broker_id: int) -> None:
         """The cluster forgets a broker that is gone for good."""
         request = UnregisterBrokerRequest(broker_id=broker_id)
         reply = self.cluster.controller().call(request, UnregisterBrokerResponse)
         check(reply.error_code, f"broker {broker_id} cannot be forgotten", reply.error_message)
+
+
+def _own_configs(node: Connection, node_id: int, about: str) -> dict[str, str]:
+    """Which roles a node has and where the others reach it; refused by any node but that one."""
+    resource = DescribeConfigsResource(
+        resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[ROLES, ADVERTISED]
+    )
+    reply = node.call(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
+    for result in reply.results:
+        check(result.error_code, about, result.error_message)
+    found = {entry.name: entry.value or "" for result in reply.results for entry in result.configs}
+    if not {ROLES, ADVERTISED} <= found.keys():
+        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, about, "the node does not tell its roles and its address")
+    return found
 
 
 def _member(state: ReplicaState, end_offset: int) -> QuorumMember:

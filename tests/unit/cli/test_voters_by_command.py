@@ -1,0 +1,61 @@
+"""`skidway cluster add-voter` and `remove-voter`: who can become a voter, who cannot, what is said of few voters."""
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from skidway.cli import cluster as commands
+from skidway.testing import Broker, Cluster
+from waiting import eventually
+
+pytestmark = pytest.mark.xdist_group("cluster")  # never two clusters at once on few cores
+
+
+def skidway(*words: str, fails: bool = False) -> str:
+    ended = CliRunner().invoke(commands.app, list(words))
+    assert (ended.exit_code != 0) == fails, ended.output
+    return ended.output
+
+
+def members() -> dict[int, bool]:
+    """Who follows the metadata, and whether it votes."""
+    document: dict[str, Any] = json.loads(skidway("describe", "--json"))
+    return {member["node"]: member["votes"] for member in document["quorum"]["members"]}
+
+
+@pytest.mark.skidway(nodes=5, voters=3, flush="os", node_settings={4: {"roles": "controller"}})
+def test_a_controller_that_is_no_broker_becomes_a_voter(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKIDWAY_BOOTSTRAP", cluster.bootstrap)
+    assert eventually(lambda: members() == {1: True, 2: True, 3: True, 4: False, 5: False})
+    mistakes_are_told(cluster)
+    assert members() == {1: True, 2: True, 3: True, 4: False, 5: False}
+
+    said = skidway("add-voter", "4", "--at", cluster[4].bootstrap)
+    assert f"node 4 is a voter; the others reach it at {cluster[4].bootstrap}" in said
+    assert members() == {1: True, 2: True, 3: True, 4: True, 5: False}
+    assert "node 4 is a voter already" in skidway("add-voter", "4", fails=True)
+
+    # It counts: with another one dead the rest still decides, and in the end it decides alone.
+    dead = next(node for node in (1, 2, 3) if node != cluster.controller())
+    cluster.kill(dead)
+    said = skidway("remove-voter", str(dead))
+    assert "warning" not in said
+    left = sorted({1, 2, 3} - {dead})
+    assert "2 voters are left, and none of them may fail" in skidway("remove-voter", str(left[0]))
+    assert "1 voter is left: while it is down there is no fail-over" in skidway("remove-voter", str(left[1]))
+    assert [node for node, votes in members().items() if votes] == [4]
+    assert cluster.controller() == 4
+
+
+def mistakes_are_told(cluster: Cluster) -> None:
+    assert "node 1 is a voter already" in skidway("add-voter", "1", fails=True)
+    assert "say where it listens: --at HOST:PORT" in skidway("add-voter", "4", fails=True)
+    said = skidway("add-voter", "4", "--at", cluster[5].bootstrap, fails=True)
+    assert f"asked at {cluster[5].bootstrap}: this is broker 5, not 4" in said
+    said = skidway("add-voter", "5", fails=True)
+    assert "node 5 cannot become a voter: its roles are broker; restart it with the role controller too" in said
+    with Broker(node_id=4) as stranger:
+        said = skidway("add-voter", "4", "--at", stranger.bootstrap, fails=True)
+        assert f"the node at {stranger.bootstrap} belongs to the cluster" in said
