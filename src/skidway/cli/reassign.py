@@ -20,7 +20,7 @@ from skidway.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from skidway.client.cluster_admin import ClusterAdmin
+    from skidway.client.cluster_admin import ClusterAdmin, Reassignment
     from skidway.client.moves import PartitionKey
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would move, and move nothing.")]
@@ -54,6 +54,10 @@ def reassign(
     wanted = [bool(to or replication), bool(partition), cancel, status]
     if sum(wanted) != 1:
         misused("expected one of: --to and/or --replication; --partition; --cancel; --status")
+    if status and dry_run:
+        misused("--status changes nothing: leave --dry-run out")
+    if (status or cancel) and not wait:
+        misused(f"{'--status' if status else '--cancel'} waits for nothing: leave --no-wait out")
     if not topics and not status:
         misused("which topics? name one or more")
     admin = cluster_admin(bootstrap, timeout)
@@ -61,7 +65,7 @@ def reassign(
     if status:
         _show_status(admin, names)
     elif cancel:
-        _cancel(admin, names)
+        _cancel(admin, names, dry_run=dry_run)
     else:
         before = {key: found.replicas for key, found in admin.partitions().items()}
         missing = sorted(names - {topic for topic, _ in before})
@@ -151,18 +155,27 @@ def _numbers(text: str, where: str) -> list[int]:
 
 def _show_status(admin: "ClusterAdmin", names: set[str]) -> None:
     moving = {key: move for key, move in admin.reassignments().items() if not names or key[0] in names}
-    if not moving:
+    if moving:
+        _print_moves(moving)
+    else:
         typer.echo("no replica is moving")
+
+
+def _cancel(admin: "ClusterAdmin", names: set[str], *, dry_run: bool) -> None:
+    moving = {key: move for key, move in admin.reassignments().items() if key[0] in names}
+    if dry_run:
+        if moving:
+            _print_moves(moving)
+        typer.echo(f"{len(moving)} moves would be cancelled")
         return
+    if moving:
+        admin.reassign(dict.fromkeys(moving))
+    typer.echo(f"cancelled {len(moving)} moves")
+
+
+def _print_moves(moving: "dict[PartitionKey, Reassignment]") -> None:
     rows = [
         (topic, index, ids(move.replicas), ids(move.adding), ids(move.removing))
         for (topic, index), move in sorted(moving.items())
     ]
     print_table(("topic", "partition", "replicas", "adding", "removing"), rows, right=("partition",))
-
-
-def _cancel(admin: "ClusterAdmin", names: set[str]) -> None:
-    moving = [key for key in admin.reassignments() if key[0] in names]
-    if moving:
-        admin.reassign(dict.fromkeys(moving))
-    typer.echo(f"cancelled {len(moving)} moves")

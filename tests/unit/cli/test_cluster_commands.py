@@ -16,6 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from skidway.cli import cluster, topic
+from skidway.client.cluster import Cluster as Client
+from skidway.client.cluster_admin import ClusterAdmin
 from waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("cluster")  # never two clusters at once on few cores
@@ -161,6 +163,9 @@ def mistakes_in_moves_are_told() -> None:
         (["orders", "-p", "x"], "expected PARTITION=BROKER,BROKER"),
         (["orders"], "expected one of: --to and/or --replication"),
         (["--to", "1"], "which topics?"),
+        (["orders", "--cancel", "--status"], "expected one of: --to and/or --replication"),
+        (["--status", "--dry-run"], "--status changes nothing: leave --dry-run out"),
+        (["orders", "--cancel", "--no-wait"], "--cancel waits for nothing: leave --no-wait out"),
     ]:
         assert complaint in skidway("topic", "reassign", *words, fails=True)
 
@@ -208,6 +213,7 @@ def a_node_dies(data_dir: Path) -> None:
     assert "4 of 4 partitions lack replicas" in skidway("cluster", "describe")
     said = skidway("cluster", "elect-leaders", "--topic", "orders", fails=True)
     assert "0 of 2 partitions have a new leader" in said
+    a_move_cannot_end()
 
     # It will not come back: others take its replicas, and it is forgotten.
     assert "broker 1 is up; stop it first" in skidway("cluster", "unregister", "1", fails=True)
@@ -216,3 +222,20 @@ def a_node_dies(data_dir: Path) -> None:
     assert described()["under_replicated"] == []
     assert "broker 3 is forgotten" in skidway("cluster", "unregister", "3")
     assert {node["node"] for node in described()["nodes"] if "broker" in node["roles"]} == {1, 2, 4}
+
+
+def a_move_cannot_end() -> None:
+    """Broker 3 is down: what moves to it stays under way."""
+    skidway("topic", "create", "late", "-p", "1", "-r", "2")
+    before = replicas("late")[0]
+    with Client(os.environ["SKIDWAY_BOOTSTRAP"]) as client:
+        ClusterAdmin(client).reassign({("late", 0): [before[0], 3]})
+
+    said = skidway("topic", "reassign", "late", "--cancel", "--dry-run")
+    assert "1 moves would be cancelled" in said
+    assert re.search(r"^late +0 .* 3 +" + str(before[1]), said, re.MULTILINE)
+    assert re.search(r"^late +0 ", skidway("topic", "reassign", "--status"), re.MULTILINE)  # it goes on
+
+    assert "cancelled 1 moves" in skidway("topic", "reassign", "late", "--cancel")
+    assert replicas("late")[0] == before
+    skidway("topic", "delete", "late", "--yes")
