@@ -23,7 +23,7 @@ from skidway.cli.output import (
     run,
     warn,
 )
-from skidway.cli.reassign import DryRun, Moves, MoveTimeout, Wait, carry_out, cluster_admin, ids, targets
+from skidway.cli.reassign import DryRun, Moves, MoveTimeout, Wait, answer_s, carry_out, cluster_admin, ids, targets
 
 if TYPE_CHECKING:
     from skidway.client.cluster import Partition
@@ -96,7 +96,7 @@ def drain(
     """Move every replica of a broker to the others, so that it can be taken away."""
     from skidway.client.moves import NotEnoughBrokers, Place, spread
 
-    admin = cluster_admin(bootstrap, timeout)
+    admin = cluster_admin(bootstrap, answer_s(timeout))
     brokers = admin.describe_cluster().brokers
     if broker not in brokers:
         fail(f"there is no broker {broker}; there are {', '.join(map(str, brokers))}")

@@ -32,7 +32,7 @@ MoveTimeout = Annotated[
     float,
     typer.Option(
         "--timeout",
-        help="Seconds to wait for an answer, and for all to have moved.",
+        help="Seconds to wait until all has moved; for an answer, 30 at most.",
         min=0.1,
         rich_help_panel="Connection",
     ),
@@ -44,6 +44,11 @@ def cluster_admin(bootstrap: str, timeout_s: float) -> "ClusterAdmin":
     from skidway.client.cluster_admin import ClusterAdmin
 
     return ClusterAdmin(Cluster(bootstrap, client_id="skidway-cli", timeout_ms=int(timeout_s * 1000)))
+
+
+def answer_s(move_timeout_s: float) -> float:
+    """How long a single answer may take: who waits an hour for moves will not do so for a node that hangs."""
+    return min(move_timeout_s, DEFAULT_TIMEOUT_S)
 
 
 @friendly
@@ -72,7 +77,7 @@ def reassign(
         misused(f"{'--status' if status else '--cancel'} waits for nothing: leave --no-wait out")
     if not topics and not status:
         misused("which topics? name one or more")
-    admin = cluster_admin(bootstrap, timeout)
+    admin = cluster_admin(bootstrap, answer_s(timeout))
     names = set(topics or [])
     if status:
         _show_status(admin, names)
