@@ -23,7 +23,7 @@ from skidway.cli.output import (
     run,
     warn,
 )
-from skidway.cli.reassign import DryRun, Wait, carry_out, cluster_admin, ids
+from skidway.cli.reassign import DryRun, Moves, MoveTimeout, Wait, answer_s, carry_out, cluster_admin, ids, targets
 
 if TYPE_CHECKING:
     from skidway.client.cluster import Partition
@@ -97,23 +97,26 @@ def drain(
     dry_run: DryRun = False,
     wait: Wait = True,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: MoveTimeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Move every replica of a broker to the others, so that it can be taken away."""
     from skidway.client.moves import NotEnoughBrokers, Place, spread
 
-    admin = cluster_admin(bootstrap, timeout)
+    admin = cluster_admin(bootstrap, answer_s(timeout))
     brokers = admin.describe_cluster().brokers
     if broker not in brokers:
         fail(f"there is no broker {broker}; there are {', '.join(map(str, brokers))}")
-    everything = {key: partition.replicas for key, partition in admin.partitions().items()}
+    moving = admin.reassignments()
+    everything = targets(admin, moving)
     here = {key: replicas for key, replicas in everything.items() if broker in replicas}
     places = [Place(other.id, other.rack) for other in brokers.values() if other.id != broker and not other.fenced]
     try:
         plan = spread(here, places, elsewhere={key: at for key, at in everything.items() if key not in here})
     except NotEnoughBrokers as error:
         fail(f"broker {broker} cannot be drained: {error}; add a broker, or lower the topic's replicas first")
-    carry_out(admin, plan, everything, dry_run=dry_run, wait=wait, done=f"broker {broker} is empty")
+    leaving = {key for key, move in moving.items() if broker in move.replicas}
+    moves = Moves(plan, everything, leaving, done=f"broker {broker} is empty")
+    carry_out(admin, moves, dry_run=dry_run, wait_s=timeout if wait else None)
 
 
 @app.command("elect-leaders", epilog="Example: skidway cluster elect-leaders --topic orders")

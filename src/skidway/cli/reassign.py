@@ -1,8 +1,12 @@
 """`skidway topic reassign`: move replicas to other brokers, have more or fewer of them; and what `drain` shares.
 
-A plan is shown before it is carried out. Replicas that are where they may be stay; the rest goes where there is least.
+A plan is shown before it is carried out. Brokers that are named share a topic evenly; otherwise replicas that are where
+they may be stay, and the rest goes where there is least.
 """
 
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +15,6 @@ from skidway.cli.output import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
     Bootstrap,
-    Timeout,
     fail,
     friendly,
     misused,
@@ -20,11 +23,20 @@ from skidway.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from skidway.client.cluster_admin import ClusterAdmin
+    from skidway.client.cluster_admin import BrokerState, ClusterAdmin, Reassignment
     from skidway.client.moves import PartitionKey
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would move, and move nothing.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Return when all has moved.")]
+MoveTimeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        help="Seconds to wait until all has moved; for an answer, 30 at most.",
+        min=0.1,
+        rich_help_panel="Connection",
+    ),
+]
 
 
 def cluster_admin(bootstrap: str, timeout_s: float) -> "ClusterAdmin":
@@ -32,6 +44,11 @@ def cluster_admin(bootstrap: str, timeout_s: float) -> "ClusterAdmin":
     from skidway.client.cluster_admin import ClusterAdmin
 
     return ClusterAdmin(Cluster(bootstrap, client_id="skidway-cli", timeout_ms=int(timeout_s * 1000)))
+
+
+def answer_s(move_timeout_s: float) -> float:
+    """How long a single answer may take: who waits an hour for moves will not do so for a node that hangs."""
+    return min(move_timeout_s, DEFAULT_TIMEOUT_S)
 
 
 @friendly
@@ -48,53 +65,82 @@ def reassign(
     dry_run: DryRun = False,
     wait: Wait = True,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: MoveTimeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Move replicas to other brokers, or change how many there are."""
     wanted = [bool(to or replication), bool(partition), cancel, status]
     if sum(wanted) != 1:
         misused("expected one of: --to and/or --replication; --partition; --cancel; --status")
+    if status and dry_run:
+        misused("--status changes nothing: leave --dry-run out")
+    if (status or cancel) and not wait:
+        misused(f"{'--status' if status else '--cancel'} waits for nothing: leave --no-wait out")
     if not topics and not status:
         misused("which topics? name one or more")
-    admin = cluster_admin(bootstrap, timeout)
+    admin = cluster_admin(bootstrap, answer_s(timeout))
     names = set(topics or [])
     if status:
         _show_status(admin, names)
     elif cancel:
-        _cancel(admin, names)
+        _cancel(admin, names, dry_run=dry_run)
     else:
-        before = {key: found.replicas for key, found in admin.partitions().items()}
+        moving = admin.reassignments()
+        before = targets(admin, moving)
         missing = sorted(names - {topic for topic, _ in before})
         if missing:
             fail(f"topic {missing[0]}: there is no such topic")
-        plan = _plan_exact(partition, names, before) if partition else _plan(admin, names, before, to, replication)
-        carry_out(admin, plan, before, dry_run=dry_run, wait=wait, done="every replica is where it should be")
+        if partition:
+            plan = _plan_exact(admin, partition, names, before)
+        else:
+            plan = _plan(admin, names, before, to, replication)
+        under_way = {key for key in moving if key[0] in names}
+        moves = Moves(plan, before, under_way, done="every replica is where it should be")
+        carry_out(admin, moves, dry_run=dry_run, wait_s=timeout if wait else None)
 
 
-def carry_out(
-    admin: "ClusterAdmin",
-    plan: "dict[PartitionKey, list[int]]",
-    before: "dict[PartitionKey, list[int]]",
-    *,
-    dry_run: bool,
-    wait: bool,
-    done: str,
-) -> None:
-    """Show a plan, begin it, and follow it to its end."""
+@dataclass(slots=True)
+class Moves:
+    """What a command is about to do."""
+
+    plan: "dict[PartitionKey, list[int]]"
+    before: "dict[PartitionKey, list[int]]"
+    under_way: "set[PartitionKey]"
+    """Moves that began earlier and have to end too."""
+    done: str
+    """What can be said then."""
+
+
+def targets(admin: "ClusterAdmin", moving: "dict[PartitionKey, Reassignment]") -> "dict[PartitionKey, list[int]]":
+    """The replicas of every partition, as they will be when all has moved that is under way."""
+    wanted = {key: partition.replicas for key, partition in admin.partitions().items()}
+    return wanted | {key: move.target for key, move in moving.items() if key in wanted}
+
+
+def carry_out(admin: "ClusterAdmin", moves: Moves, *, dry_run: bool, wait_s: float | None) -> None:
+    """Show a plan, begin it, and follow it to its end, or for `wait_s` seconds; None: not at all."""
+    plan = moves.plan
     if plan:
-        rows = [(topic, index, ids(before[topic, index]), ids(new)) for (topic, index), new in sorted(plan.items())]
+        rows = [(*key, ids(moves.before[key]), ids(new)) for key, new in sorted(plan.items())]
         print_table(("topic", "partition", "from", "to"), rows, right=("partition",))
     if dry_run:
         typer.echo(f"{len(plan)} partitions would move")
         return
     if plan:
         admin.reassign(plan)
-        if not wait:
-            typer.echo(f"{len(plan)} partitions move; skidway topic reassign --status shows which still do")
-            return
-        with progress("moving", len(plan)) as meter:
-            admin.await_reassignments(set(plan), lambda left: meter.set(len(plan) - left, f"{left} partitions left"))
-    typer.echo(done)
+    awaited = set(plan) | moves.under_way
+    if awaited and wait_s is None:
+        typer.echo(f"{len(awaited)} partitions move; skidway topic reassign --status shows which still do")
+        return
+    if awaited and wait_s is not None:
+        with progress("moving", len(awaited)) as meter:
+            left = admin.await_reassignments(
+                awaited, lambda left: meter.set(len(awaited) - left, f"{left} partitions left"), wait_s
+            )
+        if left:
+            text = f"{len(left)} partitions still move after {wait_s:g} s, and go on moving"
+            command = f"skidway topic reassign {' '.join(sorted({topic for topic, _ in left}))}"
+            fail(f"{text}: {command} --status shows them, {command} --cancel puts them back")
+    typer.echo(moves.done)
 
 
 def ids(nodes: list[int]) -> str:
@@ -112,20 +158,26 @@ def _plan(
 
     brokers = admin.describe_cluster().brokers
     allowed = _numbers(to, "--to") if to else [broker.id for broker in brokers.values() if not broker.fenced]
-    for number in allowed:
-        if number not in brokers:
-            fail(f"there is no broker {number}; there are {', '.join(map(str, brokers))}")
+    _refuse_absent(brokers, allowed)
     places = [Place(number, brokers[number].rack) for number in dict.fromkeys(allowed)]
     chosen = {key: replicas for key, replicas in before.items() if key[0] in names}
     elsewhere = {key: replicas for key, replicas in before.items() if key[0] not in names}
     try:
-        return spread(chosen, places, replication, elsewhere)
+        return spread(chosen, places, replication, elsewhere, even=to is not None)
     except NotEnoughBrokers as error:
         fail(f"{error}; name more with --to, or fewer replicas with --replication")
 
 
+def _refuse_absent(brokers: "dict[int, BrokerState]", wanted: Iterable[int]) -> None:
+    for number in wanted:
+        if number not in brokers:
+            fail(f"there is no broker {number}; there are {', '.join(map(str, brokers))}")
+        if brokers[number].fenced:
+            fail(f"broker {number} is not up: start it first, or leave it out")
+
+
 def _plan_exact(
-    assignments: list[str], names: set[str], before: "dict[PartitionKey, list[int]]"
+    admin: "ClusterAdmin", assignments: list[str], names: set[str], before: "dict[PartitionKey, list[int]]"
 ) -> "dict[PartitionKey, list[int]]":
     if len(names) != 1:
         misused("--partition is for one topic at a time")
@@ -138,7 +190,13 @@ def _plan_exact(
         key = topic, int(index)
         if key not in before:
             fail(f"{topic} partition {index}: there is no such partition")
+        if key in plan:
+            misused(f"--partition {text!r}: partition {key[1]} was given replicas already")
         plan[key] = _numbers(replicas, f"--partition {text!r}")
+        for number, times in Counter(plan[key]).items():
+            if times > 1:
+                misused(f"--partition {text!r}: broker {number} is named {times} times, and can have one replica")
+    _refuse_absent(admin.describe_cluster().brokers, (number for replicas in plan.values() for number in replicas))
     return {key: replicas for key, replicas in plan.items() if replicas != before[key]}
 
 
@@ -151,18 +209,27 @@ def _numbers(text: str, where: str) -> list[int]:
 
 def _show_status(admin: "ClusterAdmin", names: set[str]) -> None:
     moving = {key: move for key, move in admin.reassignments().items() if not names or key[0] in names}
-    if not moving:
+    if moving:
+        _print_moves(moving)
+    else:
         typer.echo("no replica is moving")
+
+
+def _cancel(admin: "ClusterAdmin", names: set[str], *, dry_run: bool) -> None:
+    moving = {key: move for key, move in admin.reassignments().items() if key[0] in names}
+    if dry_run:
+        if moving:
+            _print_moves(moving)
+        typer.echo(f"{len(moving)} moves would be cancelled")
         return
+    if moving:
+        admin.reassign(dict.fromkeys(moving))
+    typer.echo(f"cancelled {len(moving)} moves")
+
+
+def _print_moves(moving: "dict[PartitionKey, Reassignment]") -> None:
     rows = [
         (topic, index, ids(move.replicas), ids(move.adding), ids(move.removing))
         for (topic, index), move in sorted(moving.items())
     ]
     print_table(("topic", "partition", "replicas", "adding", "removing"), rows, right=("partition",))
-
-
-def _cancel(admin: "ClusterAdmin", names: set[str]) -> None:
-    moving = [key for key in admin.reassignments() if key[0] in names]
-    if moving:
-        admin.reassign(dict.fromkeys(moving))
-    typer.echo(f"cancelled {len(moving)} moves")

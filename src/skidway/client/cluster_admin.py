@@ -83,8 +83,14 @@ class Reassignment:
     """One that is under way."""
 
     replicas: list[int]
+    """All that it has while it moves."""
     adding: list[int]
     removing: list[int]
+
+    @property
+    def target(self) -> list[int]:
+        """The replicas it will have at the end."""
+        return [broker for broker in self.replicas if broker not in self.removing]
 
 
 @dataclass(slots=True)
@@ -174,11 +180,17 @@ class ClusterAdmin(Admin):
 
         return self.cluster.retrying(ask)
 
-    def await_reassignments(self, keys: set[PartitionKey], on_progress: Callable[[int], None]) -> None:
-        """Wait until these have moved, however long it takes; `on_progress` is told how many are left."""
+    def await_reassignments(
+        self, keys: set[PartitionKey], on_progress: Callable[[int], None], timeout_s: float
+    ) -> set[PartitionKey]:
+        """Wait until these have moved or time is up; those that still move. `on_progress` is told how many are left."""
+        deadline = time.monotonic() + timeout_s
         while left := keys & set(self.reassignments()):
             on_progress(len(left))
+            if time.monotonic() >= deadline:
+                break
             time.sleep(POLL_MS / 1000)
+        return left
 
     def elect_leaders(
         self, keys: list[PartitionKey] | None = None, *, unclean: bool = False

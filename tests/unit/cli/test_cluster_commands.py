@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from skidway.cli import cluster, topic
+from skidway.client.cluster import Cluster as Client
+from skidway.client.cluster_admin import ClusterAdmin
 from waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("cluster")  # never two clusters at once on few cores
@@ -149,7 +152,21 @@ def replicas_move() -> None:
     assert (replicas("orders")[0], replicas("orders")[1]) == ([2, 1], [1, 2])
     assert "no replica is moving" in skidway("topic", "reassign", "--status")
     assert "cancelled 0 moves" in skidway("topic", "reassign", "orders", "--cancel")
+    a_topic_grows_onto_a_broker()
     mistakes_in_moves_are_told()
+
+
+def a_topic_grows_onto_a_broker() -> None:
+    """As the guide has it."""
+    skidway("topic", "create", "grown", "-p", "6", "-r", "3")
+    skidway("topic", "reassign", "grown", "--to", "1,2,3")
+    assert Counter(node for each in replicas("grown").values() for node in each) == {1: 6, 2: 6, 3: 6}
+    assert Counter(each[0] for each in replicas("grown").values()) == {1: 2, 2: 2, 3: 2}
+    assert "every replica is where it should be" in skidway("topic", "reassign", "grown", "--to", "1,2,3,4")
+    held = Counter(node for each in replicas("grown").values() for node in each)
+    assert sorted(held.values()) == [4, 4, 5, 5]
+    assert sorted(Counter(each[0] for each in replicas("grown").values()).values()) == [1, 1, 2, 2]
+    assert "0 partitions would move" in skidway("topic", "reassign", "grown", "--to", "1,2,3,4", "--dry-run")
 
 
 def mistakes_in_moves_are_told() -> None:
@@ -158,11 +175,19 @@ def mistakes_in_moves_are_told() -> None:
         (["orders", "--to", "1", "--replication", "2"], "needs 2 brokers for its replicas, and there are 1"),
         (["nothing", "--to", "1"], "topic nothing: there is no such topic"),
         (["orders", "-p", "7=1"], "orders partition 7: there is no such partition"),
+        (["orders", "-p", "0=1,9"], "there is no broker 9; there are 1, 2, 3, 4"),
+        (["orders", "-p", "0=1,1,2"], "broker 1 is named 2 times"),
+        (["orders", "-p", "0=1,2", "-p", "0=2,1"], "partition 0 was given replicas already"),
         (["orders", "-p", "x"], "expected PARTITION=BROKER,BROKER"),
         (["orders"], "expected one of: --to and/or --replication"),
         (["--to", "1"], "which topics?"),
+        (["orders", "--cancel", "--status"], "expected one of: --to and/or --replication"),
+        (["--status", "--dry-run"], "--status changes nothing: leave --dry-run out"),
+        (["orders", "--cancel", "--no-wait"], "--cancel waits for nothing: leave --no-wait out"),
     ]:
-        assert complaint in skidway("topic", "reassign", *words, fails=True)
+        said = skidway("topic", "reassign", *words, fails=True)
+        assert complaint in said
+        assert "PARTITION  FROM" not in said  # no plan is shown that will not be carried out
 
 
 def voters_change() -> None:
@@ -188,6 +213,8 @@ def a_broker_is_drained() -> None:
     skidway("topic", "delete", "everywhere", "--yes")
     assert "broker 4 is empty" in skidway("cluster", "drain", "4")
     assert not any(4 in each for each in replicas("orders").values())
+    assert Counter(each[0] for each in replicas("grown").values()) == {1: 2, 2: 2, 3: 2}
+    skidway("topic", "delete", "grown", "--yes")
     assert next(node for node in described()["nodes"] if node["node"] == 4)["replicas"] == 0
     assert "there is no broker 9" in skidway("cluster", "drain", "9", fails=True)
 
@@ -208,6 +235,7 @@ def a_node_dies(data_dir: Path) -> None:
     assert "4 of 4 partitions lack replicas" in skidway("cluster", "describe")
     said = skidway("cluster", "elect-leaders", "--topic", "orders", fails=True)
     assert "0 of 2 partitions have a new leader" in said
+    a_move_cannot_end()
 
     # It will not come back: others take its replicas, and it is forgotten.
     assert "broker 1 is up; stop it first" in skidway("cluster", "unregister", "1", fails=True)
@@ -216,3 +244,30 @@ def a_node_dies(data_dir: Path) -> None:
     assert described()["under_replicated"] == []
     assert "broker 3 is forgotten" in skidway("cluster", "unregister", "3")
     assert {node["node"] for node in described()["nodes"] if "broker" in node["roles"]} == {1, 2, 4}
+
+
+def a_move_cannot_end() -> None:
+    """Broker 3 is down: what moves to it stays under way."""
+    skidway("topic", "create", "late", "-p", "1", "-r", "2")
+    skidway("topic", "reassign", "late", "-p", "0=1,4")
+    for words in (["--to", "1,3"], ["-p", "0=1,3"]):
+        said = skidway("topic", "reassign", "late", *words, fails=True)
+        assert "broker 3 is not up: start it first, or leave it out" in said
+    with Client(os.environ["SKIDWAY_BOOTSTRAP"]) as client:
+        ClusterAdmin(client).reassign({("late", 0): [1, 3]})
+
+    # Two replicas are wanted, although there are three meanwhile.
+    assert "1 partitions would move" in skidway("topic", "reassign", "late", "--to", "1,4", "--dry-run")
+    # Broker 4 still has its replica, and nobody waits for ever until it is gone.
+    said = skidway("cluster", "drain", "4", "--timeout", "3", fails=True)
+    assert "1 partitions still move after 3 s, and go on moving" in said
+    assert "skidway topic reassign late --status shows them" in said
+
+    said = skidway("topic", "reassign", "late", "--cancel", "--dry-run")
+    assert "1 moves would be cancelled" in said
+    assert re.search(r"^late +0 .* 3 +4$", said, re.MULTILINE)
+    assert re.search(r"^late +0 ", skidway("topic", "reassign", "--status"), re.MULTILINE)  # it goes on
+
+    assert "cancelled 1 moves" in skidway("topic", "reassign", "late", "--cancel")
+    assert replicas("late")[0] == [1, 4]
+    skidway("topic", "delete", "late", "--yes")

@@ -48,7 +48,7 @@ def test_more_replicas_go_where_there_are_fewest() -> None:
     before = {("t", index): [1] for index in range(6)}
     after = spread(before, places(1, 2, 3, 4), replication=2)
     assert load(after) == {1: 6, 2: 2, 3: 2, 4: 2}
-    assert leads(after) == {1: 6}
+    assert sorted(leads(after).values()) == [1, 1, 2, 2]  # by the order of replicas alone
 
 
 def test_fewer_replicas_drop_the_last_ones() -> None:
@@ -65,6 +65,94 @@ def test_racks_come_before_load() -> None:
 def test_too_few_brokers_are_named() -> None:
     with pytest.raises(NotEnoughBrokers, match="t partition 0 needs 3 brokers for its replicas, and there are 2"):
         spread({("t", 0): [1, 2, 3]}, places(1, 2))
+
+
+def difference(counts: Counter[int], brokers: set[int]) -> int:
+    """Between the broker that has most and the one that has least."""
+    found = [counts[broker] for broker in brokers]
+    return max(found) - min(found)
+
+
+def moved(before: dict[PartitionKey, list[int]], after: dict[PartitionKey, list[int]]) -> int:
+    return sum(len(set(after[key]) - set(before[key])) for key in before)
+
+
+def test_a_new_broker_gets_its_share() -> None:
+    before = even(6, 3, 3)
+    after = {**before, **spread(before, places(1, 2, 3, 4), even=True)}
+    assert sorted(load(after).values()) == [4, 4, 5, 5]
+    assert moved(before, after) == 4
+    assert sorted(leads(after).values()) == [1, 1, 2, 2]
+    assert spread(after, places(1, 2, 3, 4), even=True) == {}
+
+
+def test_leads_are_even_after_a_drain() -> None:
+    before = even(6, 4, 3)
+    here = {key: replicas for key, replicas in before.items() if 4 in replicas}
+    elsewhere = {key: replicas for key, replicas in before.items() if key not in here}
+    after = {**before, **spread(here, places(1, 2, 3), elsewhere=elsewhere)}
+    assert load(after) == {1: 6, 2: 6, 3: 6}
+    assert leads(after) == {1: 2, 2: 2, 3: 2}
+
+
+def test_who_leads_is_evened_out_where_nothing_moves() -> None:
+    before = {("t", index): replicas for index, replicas in enumerate([[1, 2, 3]] * 6)}
+    after = {**before, **spread(before, places(1, 2, 3))}
+    assert leads(after) == {1: 2, 2: 2, 3: 2}
+    assert moved(before, after) == 0
+
+
+def test_leads_go_the_long_way_where_there_is_no_short_one() -> None:
+    before = {("t", 0): [1, 2], ("t", 1): [1, 2], ("t", 2): [2, 3]}
+    assert spread(before, places(1, 2, 3)) == {("t", 0): [2, 1], ("t", 2): [3, 2]}
+
+
+def test_other_topics_are_left_alone() -> None:
+    elsewhere = {("other", index): [1, 2] for index in range(8)}
+    assert {topic for topic, _ in spread(even(6, 3, 2), places(1, 2, 3, 4), elsewhere=elsewhere, even=True)} == {"t"}
+
+
+def test_a_replaced_replica_leaves_its_position_to_the_new_one() -> None:
+    assert spread({("t", 0): [1, 4, 2]}, places(1, 2, 3)) == {("t", 0): [1, 3, 2]}
+
+
+def test_evening_out_keeps_racks_apart() -> None:
+    racks = {1: "a", 2: "a", 3: "b", 4: "b"}
+    before = {("t", index): [1, 3] for index in range(8)}
+    after = {**before, **spread(before, [Place(each, rack) for each, rack in racks.items()], even=True)}
+    assert load(after) == {1: 4, 2: 4, 3: 4, 4: 4}
+    assert all(len({racks[broker] for broker in replicas}) == 2 for replicas in after.values())
+    assert moved(before, after) == 8
+    assert leads(after) == {1: 2, 2: 2, 3: 2, 4: 2}
+
+
+def test_a_lonely_rack_has_more_than_its_share() -> None:
+    lonely = [Place(1, "a"), Place(2, "b"), Place(3, "b")]
+    before = {("t", index): [1, 2] for index in range(6)}
+    after = {**before, **spread(before, lonely, even=True)}
+    assert load(after) == {1: 6, 2: 3, 3: 3}
+
+
+@given(
+    st.lists(st.permutations([1, 2, 3, 4, 5]).map(lambda order: order[:3]), min_size=1, max_size=30),
+    st.sets(st.integers(1, 7), min_size=3, max_size=7),
+)
+def test_without_racks_all_is_even_and_little_moves(assignment: list[list[int]], allowed: set[int]) -> None:
+    before = {("t", index): replicas for index, replicas in enumerate(assignment)}
+    after = {**before, **spread(before, places(*sorted(allowed)), even=True)}
+    assert difference(load(after), allowed) <= 1
+    assert spread(after, places(*sorted(allowed)), even=True) == {}
+    for replicas in after.values():
+        assert len(replicas) == len(set(replicas)) == 3
+        assert set(replicas) <= allowed
+    # A broker must lose what is more than its share; the largest have the larger shares.
+    share, larger = divmod(3 * len(before), len(allowed))
+    held = sorted((load(before)[broker] for broker in allowed), reverse=True)
+    lost = sum(max(0, count - share - (rank < larger)) for rank, count in enumerate(held))
+    away = sum(broker not in allowed for replicas in before.values() for broker in replicas)
+    # Where replicas must leave a broker, too, one move more than that may be made.
+    assert lost + away <= moved(before, after) <= lost + away + bool(away)
+    assert difference(leads(after), allowed) <= 1
 
 
 @given(
