@@ -70,6 +70,8 @@ def start(
     try:
         cluster.start()
         code = watch(cluster)
+    except CannotStart as error:
+        fail(str(error))
     finally:
         cluster.close()
     raise typer.Exit(code)
