@@ -320,7 +320,8 @@ def _print_lacking(document: dict[str, Any]) -> None:
     lacking = document["under_replicated"]
     typer.echo()
     if not lacking:
-        typer.echo(f"all {document['partitions']} partitions have all their replicas in sync")
+        have = "had, when last heard of," if document["controller"] is None else "have"
+        typer.echo(f"all {document['partitions']} partitions {have} all their replicas in sync")
         return
     typer.echo(typer.style(f"{len(lacking)} of {document['partitions']} partitions lack replicas", bold=True))
     rows = [

@@ -100,6 +100,23 @@ def test_controllers_apart_from_brokers(cluster: Cluster) -> None:
     write(cluster, "t", b"two")
 
 
+@pytest.mark.skidway(
+    nodes=3,
+    voters=1,
+    flush="os",
+    default_replication_factor=1,
+    default_partitions=1,
+    node_settings={1: {"roles": "controller", "default_replication_factor": 2, "default_partitions": 3}},
+)
+def test_the_defaults_of_controllers_count_for_new_topics(cluster: Cluster) -> None:
+    with Client(cluster.bootstrap) as client:
+        Admin(client).create_topic("asked-for")
+        write(cluster, "on-first-use", b"one")
+        for topic in ("asked-for", "on-first-use"):
+            partitions = client.look_up(topic).partitions
+            assert [len(each.replicas) for each in partitions.values()] == [2, 2, 2]
+
+
 def test_nobody_is_left_behind(tmp_path: Path) -> None:
     cluster = Cluster(2, data_dir=tmp_path, flush="os")
     with cluster:
