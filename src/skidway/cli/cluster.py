@@ -39,6 +39,12 @@ FEW_VOTERS = {
     1: "1 voter is left: while it is down there is no fail-over and nothing in the cluster changes; add two more",
 }
 """By how many are left: what that means."""
+NO_CONTROLLER = """\
+no controller: a majority of the voters is not reachable. Until it is, no leader is elected, no topic made, no broker
+fenced. Start the voters that are down (`skidway serve` with the same --data-dir and --voters), or look at the network
+between them. What is shown is what the node that was asked knew last."""
+QUORUM_WAIT_MS = 5_000
+"""An election takes less; without a controller all the rest is still worth seeing."""
 
 
 @app.command(epilog="Example: skidway cluster start --nodes 3 --data-dir my-cluster")
@@ -70,6 +76,8 @@ def start(
     try:
         cluster.start()
         code = watch(cluster)
+    except CannotStart as error:
+        fail(str(error))
     finally:
         cluster.close()
     raise typer.Exit(code)
@@ -204,12 +212,15 @@ def remove_voter(
 
 
 def _describe(admin: "ClusterAdmin") -> dict[str, Any]:
-    from skidway.client.errors import BrokerError, Unsupported
+    from skidway.client.errors import BrokerError, NoController, Unsupported
 
     state = admin.describe_cluster()
     partitions = admin.partitions()
+    controlled = True
     try:
-        quorum = admin.describe_quorum()
+        quorum = admin.describe_quorum(QUORUM_WAIT_MS)
+    except NoController:
+        quorum, controlled = None, False
     except (BrokerError, Unsupported):
         quorum = None
     leads = Counter(partition.leader for partition in partitions.values())
@@ -227,6 +238,8 @@ def _describe(admin: "ClusterAdmin") -> dict[str, Any]:
                 "rack": broker.rack if broker is not None else None,
                 "roles": [*(["broker"] if broker is not None else []), *(["controller"] if node in voters else [])],
                 "fenced": broker.fenced if broker is not None else None,
+                # Nobody fences anybody without a controller: then we look for ourselves.
+                "answers": None if controlled or broker is None else admin.answers(broker),
                 "leads": leads[node],
                 "replicas": replicas[node],
             }
@@ -234,7 +247,7 @@ def _describe(admin: "ClusterAdmin") -> dict[str, Any]:
     lacking = {key: partition for key, partition in partitions.items() if _lacks(partition)}
     return {
         "cluster_id": state.cluster_id,
-        "controller": quorum.leader if quorum is not None else state.controller,
+        "controller": None if not controlled else quorum.leader if quorum is not None else state.controller,
         "nodes": nodes,
         "quorum": None if quorum is None else _quorum(quorum),
         "partitions": len(partitions),
@@ -275,14 +288,15 @@ def _quorum(quorum: "Quorum") -> dict[str, Any]:
 
 
 def _print_description(document: dict[str, Any]) -> None:
-    typer.echo(typer.style(f"cluster {document['cluster_id']}", bold=True) + f"  controller {document['controller']}")
+    controller = "no controller" if document["controller"] is None else f"controller {document['controller']}"
+    typer.echo(typer.style(f"cluster {document['cluster_id']}", bold=True) + f"  {controller}")
     rows = [
         (
             node["node"],
             node["address"],
             node["rack"] or "-",
             ",".join(node["roles"]),
-            "-" if node["fenced"] is None else "fenced" if node["fenced"] else "up",
+            _state(node),
             node["leads"],
             node["replicas"],
         )
@@ -290,6 +304,8 @@ def _print_description(document: dict[str, Any]) -> None:
     ]
     columns = ("node", "address", "rack", "roles", "state", "leads", "replicas")
     print_table(columns, rows, right=("node", "leads", "replicas"))
+    if document["controller"] is None:
+        typer.secho(f"\n{NO_CONTROLLER}", fg=typer.colors.YELLOW)
     quorum = document["quorum"]
     if quorum is not None:
         leads = f"led by {quorum['leader']} in epoch {quorum['epoch']}, committed up to {quorum['high_watermark']}"
@@ -309,11 +325,20 @@ def _print_description(document: dict[str, Any]) -> None:
     _print_lacking(document)
 
 
+def _state(node: dict[str, Any]) -> str:
+    if node["fenced"] is None:
+        return "-"
+    if node["answers"] is None:
+        return "fenced" if node["fenced"] else "up"
+    return "answers" if node["answers"] else "no answer"
+
+
 def _print_lacking(document: dict[str, Any]) -> None:
     lacking = document["under_replicated"]
     typer.echo()
     if not lacking:
-        typer.echo(f"all {document['partitions']} partitions have all their replicas in sync")
+        have = "had, when last heard of," if document["controller"] is None else "have"
+        typer.echo(f"all {document['partitions']} partitions {have} all their replicas in sync")
         return
     typer.echo(typer.style(f"{len(lacking)} of {document['partitions']} partitions lack replicas", bold=True))
     rows = [

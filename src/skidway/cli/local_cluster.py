@@ -1,13 +1,16 @@
 """A cluster on this machine: one process for each node, all below one directory.
 
 The directory remembers how many nodes there are and where they listen (`cluster.json`), so that a later start needs
-nothing but its name, and it is locked while the cluster runs. Nodes end with the process that started them.
+nothing but its name, and it is locked while the cluster runs. It remembers nothing of a start that could not be.
+Nodes end with the process that started them.
 """
 
+import errno
 import fcntl
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +20,10 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+
+from skidway.server import flags
+from skidway.server.config import ConfigError
+from skidway.server.disk import LOCK_NAME
 
 HOST = "127.0.0.1"
 DEFAULT_NODES = 3
@@ -93,6 +100,7 @@ class LocalNode:
 class LocalCluster:
     def __init__(self, directory: Path, nodes: int | None, base_port: int | None, settings: list[str]) -> None:
         """`nodes` and `base_port` None: what the directory says, or the defaults. `settings`: NAME=VALUE for all."""
+        _check_settings(settings)
         self.directory = directory
         self._settings = settings
         self._lock = _lock(directory)
@@ -107,8 +115,18 @@ class LocalCluster:
         ]
 
     def start(self) -> None:
+        self.prepare()
         for node in self.nodes:
             self._launch(node)
+
+    def prepare(self) -> None:
+        """Once the nodes can have their ports, remember where they are; `CannotStart` if they cannot."""
+        for node in self.nodes:
+            host, _, port = node.address.rpartition(":")
+            if not _is_free(host, int(port)):
+                todo = "end that one" if _has_data(self.directory) else "end that one, or name another --base-port"
+                raise CannotStart(f"{node.address} is in use by another program; {todo}")
+        _write_plan(self.directory / "cluster.json", self.plan)
 
     @property
     def running(self) -> list[LocalNode]:
@@ -151,7 +169,7 @@ class LocalCluster:
         words = [f"{flag}={value}" for flag, value in flags.items()]
         others = ",".join(f"{other.number}@{other.address}" for other in self.nodes if other is not node)
         if others:
-            # The metadata remembers where voters were; with another base port they are elsewhere, all of them at once.
+            # The metadata remembers where voters were first; `cluster.json` counts, should somebody have edited it.
             words.append(f"--set=peer_addresses={others}")
         words += [f"--set={setting}" for setting in self._settings]
         with node.log_file.open("ab") as log:
@@ -206,15 +224,47 @@ def _plan(directory: Path, nodes: int | None, base_port: int | None) -> Plan:
             raise CannotStart(f"{text}; leave --nodes out, or name another --data-dir")
         if base_port in (None, known.base_port):
             return known
+        if _has_data(directory):
+            text = f"the cluster in {directory} was made with --base-port {known.base_port}, and its metadata has the"
+            raise CannotStart(
+                f"{text} voters there, not at {base_port}; leave --base-port out, or name another --data-dir"
+            )
         plan = Plan(known.nodes, base_port or known.base_port, known.cluster_id)
     else:
         plan = Plan(nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT, secrets.token_hex(11))
     if plan.base_port + plan.nodes - 1 > PORT_MAX:
         raise CannotStart(f"{plan.nodes} ports from {plan.base_port} on: the last port there is, is {PORT_MAX}")
+    return plan
+
+
+def _has_data(directory: Path) -> bool:
+    """Whether a node ran here once. One that found its port taken leaves nothing but its lock."""
+    return any(entry.name != LOCK_NAME for folder in directory.glob("node-*/") for entry in folder.iterdir())
+
+
+def _check_settings(settings: list[str]) -> None:
+    """One complaint now, not one of every node."""
+    words = [f"--voters=1@{HOST}:{DEFAULT_BASE_PORT}", *(f"--set={setting}" for setting in settings)]
+    try:
+        flags.settings_from(flags.build_parser("skidway").parse_args(words))
+    except ConfigError as error:
+        raise CannotStart(str(error)) from None
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.errno != errno.EADDRINUSE
+    return True
+
+
+def _write_plan(file: Path, plan: Plan) -> None:
     temporary = file.with_suffix(".tmp")
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
     temporary.replace(file)
-    return plan
 
 
 def _read_plan(file: Path) -> Plan:

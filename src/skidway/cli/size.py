@@ -1,8 +1,9 @@
 """`skidway size`: how many brokers, how much disk and network a load needs."""
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -10,6 +11,8 @@ from skidway.cli.output import AsJson, friendly, parse_size, print_json, print_t
 from skidway.cli.sizing import Load, Machine, Margins, Sizing, size_cluster
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+Value = TypeVar("Value")
 
 PERIODS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 REASONS = {
@@ -24,7 +27,7 @@ REASONS = {
 @app.command(epilog="Example: skidway size --messages 50000 --bytes 500 --retention 7d --groups 3")
 @friendly
 def size_command(
-    messages: Annotated[float, typer.Option("--messages", "-m", min=0, help="Messages a second, on average.")],
+    messages: Annotated[float, typer.Option("--messages", "-m", help="Messages a second, on average.")],
     message_bytes: Annotated[str, typer.Option("--bytes", help="Of one message, as compressed: 500, 2k.")] = "1k",
     retention: Annotated[str, typer.Option("--retention", help="How long it is kept: 12h, 7d, 4w.")] = "7d",
     replication: Annotated[int, typer.Option("--replication", "-r", min=1, max=50, help="Replicas.")] = 3,
@@ -38,22 +41,33 @@ def size_command(
     as_json: AsJson = False,
 ) -> None:
     """How many brokers, how much disk and network a load needs. Nothing is asked of any broker."""
+    if not 0 < messages < float("inf"):
+        raise typer.BadParameter(
+            f"{messages:g} messages a second need no brokers; expected more than 0", param_hint="--messages"
+        )
     load = Load(
         messages_per_s=messages,
-        message_bytes=parse_size(message_bytes),
-        retention_s=parse_period(retention),
+        message_bytes=_parsed("--bytes", message_bytes, parse_size),
+        retention_s=_parsed("--retention", retention, parse_period),
         replication=replication,
         groups=groups,
         peak=peak,
-        batch_bytes=parse_size(batch),
+        batch_bytes=_parsed("--batch", batch, parse_size),
         partitions=partitions,
     )
-    machine = Machine(disk_bytes=parse_size(disk), network_bytes_per_s=network * 1e9 / 8)
+    machine = Machine(disk_bytes=_parsed("--disk", disk, parse_size), network_bytes_per_s=network * 1e9 / 8)
     result = size_cluster(load, machine, Margins(spare_brokers=spare))
     if as_json:
         print_json(asdict(result))
     else:
         _print(result, machine)
+
+
+def _parsed(option: str, text: str, parse: Callable[[str], Value]) -> Value:
+    try:
+        return parse(text)
+    except typer.BadParameter as error:
+        raise typer.BadParameter(error.message, param_hint=option) from None
 
 
 def parse_period(text: str) -> float:

@@ -114,7 +114,7 @@ class Admin:
         request = CreateTopicsRequest(topics=[wanted], timeout_ms=self.cluster.timeout_ms, validate_only=validate_only)
 
         def ask() -> None:
-            for result in self.cluster.controller().call(request, CreateTopicsResponse).topics:
+            for result in self.cluster.ask_controller(request, CreateTopicsResponse).topics:
                 check(result.error_code, f"cannot create topic {name}", result.error_message)
 
         self.cluster.retrying(ask)
@@ -125,7 +125,7 @@ class Admin:
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=self.cluster.timeout_ms
         )
-        reply = self.cluster.controller().call(request, DeleteTopicsResponse)
+        reply = self.cluster.ask_controller(request, DeleteTopicsResponse)
         for result in reply.responses:
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise NoSuchTopic(name)
@@ -139,7 +139,7 @@ class Admin:
             timeout_ms=self.cluster.timeout_ms,
             validate_only=validate_only,
         )
-        for result in self.cluster.controller().call(request, CreatePartitionsResponse).results:
+        for result in self.cluster.ask_controller(request, CreatePartitionsResponse).results:
             check(result.error_code, f"cannot grow topic {name}", result.error_message)
         if not validate_only:
             self._await_leaders(name, partitions)
@@ -174,7 +174,7 @@ class Admin:
         ]
         resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=alterations)
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-        for result in self.cluster.controller().call(request, IncrementalAlterConfigsResponse).responses:
+        for result in self.cluster.ask_controller(request, IncrementalAlterConfigsResponse).responses:
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise NoSuchTopic(name)
             check(result.error_code, f"cannot alter topic {name}", result.error_message)

@@ -11,17 +11,19 @@ from types import TracebackType
 from typing import TypeVar
 
 from skidway.client.addresses import Address, parse_bootstrap
-from skidway.client.connection import REPLY_BYTES_MAX, REPLY_TIMEOUT_MS, Connection
+from skidway.client.connection import REPLY_BYTES_MAX, REPLY_TIMEOUT_MS, Connection, Reply
 from skidway.client.errors import (
     STALE_METADATA,
     BrokerError,
     ClientError,
     ConnectionLost,
+    NoController,
     ReplyTimeout,
     Unreachable,
     check,
 )
 from skidway.errors import ErrorCode
+from skidway.wire.message import Message
 from skidway.wire.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 
 RETRY_PAUSE_MS = 20
@@ -218,6 +220,14 @@ class Cluster:
             except (Unreachable, ConnectionLost, ReplyTimeout):
                 self.picture.controller = -1  # gone, and another one is elected meanwhile
         return self.any_broker()
+
+    def ask_controller(self, request: Message, reply: type[Reply]) -> Reply:
+        """`NoController` when nobody answers: the node that was asked looks for a controller for as long as we wait."""
+        connection = self.controller()
+        try:
+            return connection.call(request, reply)
+        except ReplyTimeout:
+            raise NoController(self.timeout_ms, connection.address) from None
 
     def forget(self, topic: str) -> None:
         """What was known about a topic is out of date: the next question asks again."""

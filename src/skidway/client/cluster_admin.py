@@ -8,7 +8,7 @@ from skidway.client.addresses import Address
 from skidway.client.admin import BROKER_RESOURCE, Admin
 from skidway.client.cluster import Partition
 from skidway.client.connection import Connection
-from skidway.client.errors import BrokerError, check
+from skidway.client.errors import BrokerError, ClientError, NoController, ReplyTimeout, check
 from skidway.client.moves import PartitionKey
 from skidway.errors import ErrorCode
 from skidway.wire.schema.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
@@ -46,6 +46,7 @@ ADVERTISED = "advertised.listeners"
 PREFERRED = 0
 UNCLEAN = 1
 POLL_MS = 200
+PROBE_TIMEOUT_MS = 1_000
 
 
 @dataclass(slots=True)
@@ -112,13 +113,19 @@ class ClusterAdmin(Admin):
         }
         return ClusterState(reply.cluster_id, reply.controller_id, brokers)
 
-    def describe_quorum(self) -> Quorum:
+    def describe_quorum(self, timeout_ms: int | None = None) -> Quorum:
+        """As its leader says. `NoController` if none is found in time."""
+        patience_ms = self.cluster.timeout_ms if timeout_ms is None else min(timeout_ms, self.cluster.timeout_ms)
         asked = RequestTopicData(topic_name=METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])
         request = DescribeQuorumRequest(topics=[asked])
         doing = "describing the metadata quorum"
 
         def ask() -> Quorum:
-            reply = self.cluster.any_broker().call(request, DescribeQuorumResponse)
+            connection = self.cluster.any_broker()
+            try:
+                reply = connection.call(request, DescribeQuorumResponse, timeout_ms=patience_ms)
+            except ReplyTimeout:
+                raise NoController(patience_ms, connection.address) from None
             check(reply.error_code, doing, reply.error_message)
             for partition in (partition for topic in reply.topics for partition in topic.partitions):
                 check(partition.error_code, doing, partition.error_message)
@@ -133,7 +140,24 @@ class ClusterAdmin(Admin):
                 )
             raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, doing, "the answer has no partition in it")
 
-        return self.cluster.retrying(ask)
+        try:
+            return self.cluster.retrying(ask, timeout_ms=patience_ms)
+        except BrokerError as error:
+            if error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                raise
+            raise NoController(patience_ms, ",".join(map(str, self.cluster.bootstrap))) from None
+
+    def answers(self, broker: BrokerState) -> bool:
+        """Whether a broker can be reached at this moment, whatever the metadata says of it."""
+        try:
+            Connection(
+                Address(broker.host, broker.port),
+                connect_timeout_ms=PROBE_TIMEOUT_MS,
+                reply_timeout_ms=PROBE_TIMEOUT_MS,
+            ).close()
+        except ClientError:
+            return False
+        return True
 
     def partitions(self) -> dict[PartitionKey, Partition]:
         """All there are, internal topics included."""
@@ -154,7 +178,7 @@ class ClusterAdmin(Admin):
         )
 
         def ask() -> None:
-            reply = self.cluster.controller().call(request, AlterPartitionReassignmentsResponse)
+            reply = self.cluster.ask_controller(request, AlterPartitionReassignmentsResponse)
             check(reply.error_code, "moving replicas", reply.error_message)
             for topic in reply.responses:
                 for result in topic.partitions:
@@ -168,7 +192,7 @@ class ClusterAdmin(Admin):
         request = ListPartitionReassignmentsRequest(timeout_ms=self.cluster.timeout_ms, topics=None)
 
         def ask() -> dict[PartitionKey, Reassignment]:
-            reply = self.cluster.controller().call(request, ListPartitionReassignmentsResponse)
+            reply = self.cluster.ask_controller(request, ListPartitionReassignmentsResponse)
             check(reply.error_code, "asking which replicas move", reply.error_message)
             return {
                 (topic.name, moving.partition_index): Reassignment(
@@ -209,7 +233,7 @@ class ClusterAdmin(Admin):
             else [TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
             timeout_ms=self.cluster.timeout_ms,
         )
-        reply = self.cluster.controller().call(request, ElectLeadersResponse)
+        reply = self.cluster.ask_controller(request, ElectLeadersResponse)
         check(reply.error_code, "electing leaders")
         results: dict[PartitionKey, BrokerError | None] = {}
         for election in reply.replica_election_results:
@@ -242,7 +266,7 @@ class ClusterAdmin(Admin):
         )
 
         def ask() -> None:
-            reply = self.cluster.controller().call(request, AddRaftVoterResponse)
+            reply = self.cluster.ask_controller(request, AddRaftVoterResponse)
             check(reply.error_code, about, reply.error_message)
 
         self.cluster.retrying(ask)
@@ -283,7 +307,7 @@ class ClusterAdmin(Admin):
         request = RemoveRaftVoterRequest(cluster_id=None, voter_id=node_id, voter_directory_id=member.directory_id)
 
         def ask() -> None:
-            reply = self.cluster.controller().call(request, RemoveRaftVoterResponse)
+            reply = self.cluster.ask_controller(request, RemoveRaftVoterResponse)
             check(reply.error_code, about, reply.error_message)
 
         self.cluster.retrying(ask)
@@ -292,7 +316,7 @@ class ClusterAdmin(Admin):
     def unregister_broker(self, broker_id: int) -> None:
         """The cluster forgets a broker that is gone for good."""
         request = UnregisterBrokerRequest(broker_id=broker_id)
-        reply = self.cluster.controller().call(request, UnregisterBrokerResponse)
+        reply = self.cluster.ask_controller(request, UnregisterBrokerResponse)
         check(reply.error_code, f"broker {broker_id} cannot be forgotten", reply.error_message)
 
 

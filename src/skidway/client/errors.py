@@ -47,6 +47,8 @@ STALE_METADATA = frozenset(
     }
 )
 
+LACKS_CONTROLLER = "are a majority of the voters up? `skidway cluster describe` shows"
+
 _SENTENCES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic or partition",
     ErrorCode.UNKNOWN_TOPIC_ID: "no such topic (it may have been deleted just now)",
@@ -59,6 +61,7 @@ _SENTENCES = {
     ErrorCode.KAFKA_STORAGE_ERROR: "the broker cannot use its disk for this partition",
     ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas",
     ErrorCode.REQUEST_TIMED_OUT: "the broker ran out of time",
+    ErrorCode.NOT_CONTROLLER: f"no controller answered: {LACKS_CONTROLLER}",
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members and only they may commit; stop them first",
@@ -86,6 +89,14 @@ class ReplyTimeout(ClientError):
     """The broker did not answer in time: the request may or may not have been carried out."""
 
 
+class NoController(ReplyTimeout):
+    """Only the controller can answer, and whoever was asked found none in time."""
+
+    def __init__(self, timeout_ms: int, asked: object) -> None:
+        waited = f"no controller answered within {timeout_ms / 1000:g} s (asked {asked})"
+        super().__init__(f"{waited}: {LACKS_CONTROLLER}")
+
+
 class BadReply(ClientError):
     """The peer sent what is no reply to what was asked: too large, malformed, or not Kafka's protocol at all."""
 
@@ -106,6 +117,8 @@ class BrokerError(ClientError):
         self.name = ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"ERROR_{code}"
         self.about = about
         self.message = message
+        if code == ErrorCode.NOT_CONTROLLER:
+            message = None  # a node says of itself only that it is none; what matters is that nobody is
         sentence = message or (_SENTENCES.get(ErrorCode(code)) if self.name in ErrorCode.__members__ else None)
         sentence = sentence.rstrip(". ") if sentence else None
         super().__init__(f"{about}: {sentence} ({self.name})" if sentence else f"{about}: {self.name}")

@@ -19,7 +19,11 @@ def build_parser(program: str) -> argparse.ArgumentParser:
     flag("--listen", metavar="HOST:PORT", help="127.0.0.1:9092; port 0 takes any free one")
     flag("--advertise", metavar="HOST:PORT", help="what clients are told to connect to")
     flag("--node-id", metavar="N", help="the broker's number in its cluster (1)")
-    flag("--cluster-id", metavar="ID", help="made up on the first start unless given")
+    flag(
+        "--cluster-id",
+        metavar="ID",
+        help="unless given: follows from --voters on the first start, or is made up without them; then kept",
+    )
     flag("--voters", metavar="N@HOST:PORT,...", help="the nodes that keep the cluster's metadata (this one, alone)")
     flag("--roles", metavar="ROLES", help="broker, controller or both (broker,controller)")
     flag("--rack", metavar="NAME", help="where the broker stands: replicas are spread over racks")

@@ -53,6 +53,10 @@ class Cluster:
 
         Without `data_dir` the data lives in a temporary directory that goes when the cluster is closed.
         """
+        if nodes < 1:
+            raise ValueError(f"a cluster of {nodes} nodes: expected 1 or more")
+        if voters is not None and not 1 <= voters <= nodes:
+            raise ValueError(f"{voters} voters in a cluster of {nodes} nodes: expected 1 to {nodes}")
         self._own = tempfile.TemporaryDirectory(prefix="skidway-cluster-", ignore_cleanup_errors=True)
         self._keep = data_dir is not None
         root = Path(data_dir) if data_dir is not None else Path(self._own.name)
@@ -164,14 +168,19 @@ class Cluster:
 
     # --- what is the case ---
 
-    def leader_of(self, topic: str, partition: int = 0) -> int:
+    def leader_of(self, topic: str, partition: int = 0, seconds: float = PATIENCE_S) -> int:
         """Who leads a partition: a node that runs, waited for if there is none."""
 
         def leader() -> int | None:
             found = self._partition(topic, partition)
             return found.leader if found is not None and found.leader in self.running else None
 
-        return self.wait_for(leader, f"a leader of {topic} partition {partition}")
+        def missing() -> str:
+            if not self.running or self._partition(topic, partition) is not None:
+                return ""
+            return f": there is no topic {topic} with a partition {partition}; create it first"
+
+        return self.wait_for(leader, f"a leader of {topic} partition {partition}", seconds, missing)
 
     def followers_of(self, topic: str, partition: int = 0) -> list[int]:
         leader = self.leader_of(topic, partition)
@@ -212,11 +221,18 @@ class Cluster:
 
         self.wait_for(complete, f"all replicas of {', '.join(topics)} in sync")
 
-    def wait_for(self, condition: Callable[[], Found | None], what: str, seconds: float = PATIENCE_S) -> Found:
+    def wait_for(
+        self,
+        condition: Callable[[], Found | None],
+        what: str,
+        seconds: float = PATIENCE_S,
+        explain: Callable[[], str] = str,
+    ) -> Found:
+        """`explain` is asked when the time is up."""
         deadline = time.monotonic() + seconds
         while (found := condition()) is None:
             if time.monotonic() > deadline:
-                raise BrokerFailed(f"waited {seconds:g} s in vain for {what}{self._printed()}")
+                raise BrokerFailed(f"waited {seconds:g} s in vain for {what}{explain()}{self._printed()}")
             time.sleep(PAUSE_S)
         return found
 

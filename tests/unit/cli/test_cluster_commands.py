@@ -108,7 +108,7 @@ def _processes_of(directory: Path) -> list[int]:
     return found
 
 
-def test_the_life_of_a_cluster(directory: tuple[Path, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_life_of_a_cluster(directory: tuple[Path, int]) -> None:
     data_dir, base_port = directory
     started = Started(data_dir, "--nodes", str(NODES), "--base-port", str(base_port), "--set", "flush=os")
     try:
@@ -124,10 +124,10 @@ def test_the_life_of_a_cluster(directory: tuple[Path, int], monkeypatch: pytest.
         started.kill()
     assert not _processes_of(data_dir)
 
-    # The same data on other ports, although the metadata remembers where the voters were.
-    moved = free_ports(NODES)
-    monkeypatch.setenv("SKIDWAY_BOOTSTRAP", f"127.0.0.1:{moved}")
-    again = Started(data_dir, "--base-port", str(moved))
+    # The same data later, but not on other ports: the metadata remembers where the voters are.
+    said = skidway("cluster", "start", "--data-dir", str(data_dir), "--base-port", str(base_port + 1), fails=True)
+    assert f"was made with --base-port {base_port}" in said
+    again = Started(data_dir)
     try:
         assert eventually(again.all_up, 60), again.said
         assert set(replicas("orders")) == {0, 1, 2, 3}

@@ -1,15 +1,24 @@
 """The directory of a cluster on this machine: what it remembers, and who may use it."""
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from skidway.cli.local_cluster import CannotStart, LocalCluster
+from skidway.cli.local_cluster import CannotStart, LocalCluster, Plan
 from skidway.cli.watching import watch
 
 
 def make(directory: Path, nodes: int | None = None, base_port: int | None = None) -> LocalCluster:
     return LocalCluster(directory, nodes, base_port, [])
+
+
+def remembered(directory: Path, nodes: int | None = None, base_port: int | None = None) -> Plan:
+    """As if it had been started."""
+    cluster = make(directory, nodes, base_port)
+    cluster.prepare()
+    cluster.close()
+    return cluster.plan
 
 
 def test_a_new_directory_has_three_nodes(tmp_path: Path) -> None:
@@ -21,19 +30,39 @@ def test_a_new_directory_has_three_nodes(tmp_path: Path) -> None:
 
 
 def test_it_remembers(tmp_path: Path) -> None:
-    first = make(tmp_path, nodes=5, base_port=20_000)
-    first.close()
-    second = make(tmp_path)
-    assert second.plan == first.plan
-    second.close()
-    moved = make(tmp_path, base_port=21_000)
-    assert (moved.plan.nodes, moved.plan.base_port, moved.plan.cluster_id) == (5, 21_000, first.plan.cluster_id)
-    moved.close()
+    first = remembered(tmp_path, nodes=5, base_port=20_000)
+    assert remembered(tmp_path) == first
+    moved = remembered(tmp_path, base_port=21_000)  # no node has run yet
+    assert (moved.nodes, moved.base_port, moved.cluster_id) == (5, 21_000, first.cluster_id)
     with pytest.raises(CannotStart, match="has 5 nodes, not 3; leave --nodes out, or name another --data-dir"):
         make(tmp_path, nodes=3)
-    again = make(tmp_path, nodes=5)  # and the refused one has not kept it
-    assert again.plan == moved.plan
-    again.close()
+    assert remembered(tmp_path, nodes=5) == moved  # and the refused one has not kept it
+
+
+def test_nodes_stay_where_the_metadata_has_them(tmp_path: Path) -> None:
+    first = remembered(tmp_path, base_port=20_000)
+    (tmp_path / "node-1" / "meta").mkdir(parents=True)
+    refusal = "was made with --base-port 20000, .* not at 21000; leave --base-port out, or name another --data-dir"
+    with pytest.raises(CannotStart, match=refusal):
+        make(tmp_path, base_port=21_000)
+    assert remembered(tmp_path, base_port=20_000) == remembered(tmp_path) == first
+
+
+def test_a_start_that_cannot_be_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(CannotStart, match="unknown setting nope in flag --set"):
+        LocalCluster(tmp_path / "new", 3, None, ["nope=1"])
+    with pytest.raises(CannotStart, match="expected NAME=VALUE"):
+        LocalCluster(tmp_path / "new", 3, None, ["nope"])
+    assert not (tmp_path / "new").exists()
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        cluster = make(tmp_path, nodes=1, base_port=port)
+        with pytest.raises(CannotStart, match=f":{port} is in use by another program; .* name another --base-port"):
+            cluster.start()
+        cluster.close()
+    assert not (tmp_path / "cluster.json").exists()
+    assert remembered(tmp_path, base_port=20_000).base_port == 20_000
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -64,12 +93,14 @@ def test_what_is_shown_of_nodes_that_cannot_start(
 ) -> None:
     """They all end at once, each with a line that says why."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: at_a_terminal)
-    cluster = LocalCluster(tmp_path, 2, 20_000, ["no_such_setting=1"])
+    for number in (1, 2):
+        (tmp_path / f"node-{number}").write_text("no directory")
+    cluster = LocalCluster(tmp_path, 2, 20_000, [])
     cluster.start()
     assert watch(cluster) == 1
     cluster.close()
     shown, complaints = capsys.readouterr()
     assert "clients connect to 127.0.0.1:20000,127.0.0.1:20001" in shown
-    assert "ended (2)" in shown
+    assert "ended (1)" in shown
     for number in (1, 2):
-        assert f"node {number} ended with exit code 2: skidway: unknown setting no_such_setting" in complaints
+        assert f"node {number} ended with exit code 1: skidway: cannot use the data directory" in complaints

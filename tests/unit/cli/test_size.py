@@ -1,6 +1,7 @@
 """What `skidway size` reckons, held against the formulas of the guide by hand."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -84,8 +85,25 @@ def test_the_command() -> None:
     document = json.loads(CliRunner().invoke(size.app, [*words, "--json"]).stdout)
     assert document["brokers"] == max(document["needs"].values())
     assert document["in_bytes_per_s"] == 20e6
-    for wrong in (["--retention", "soon"], ["--bytes", "none"], ["--disk", "-1"], ["--replication", "0"]):
-        assert CliRunner().invoke(size.app, ["-m", "1", *wrong]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--retention", "soon"),
+        ("--bytes", "none"),
+        ("--batch", "x"),
+        ("--disk", "-1"),
+        ("--replication", "0"),
+        ("--messages", "0"),
+        ("--messages", "inf"),
+        ("--messages", "nan"),
+    ],
+)
+def test_a_mistake_is_told_with_the_name_of_its_option(option: str, value: str) -> None:
+    ended = CliRunner().invoke(size.app, ["-m", "1", option, value], env={"COLUMNS": "200"})
+    assert ended.exit_code == 2
+    assert re.search(f"Invalid value for [^:]*{option}[^:]*: ", ended.output)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 from skidway.client.admin import Admin
 from skidway.client.cluster import Cluster as Client
 from skidway.testing import Cluster
+from skidway.testing.broker import BrokerFailed
 from waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("cluster")  # never two clusters at once on few cores
@@ -99,6 +100,23 @@ def test_controllers_apart_from_brokers(cluster: Cluster) -> None:
     write(cluster, "t", b"two")
 
 
+@pytest.mark.skidway(
+    nodes=3,
+    voters=1,
+    flush="os",
+    default_replication_factor=1,
+    default_partitions=1,
+    node_settings={1: {"roles": "controller", "default_replication_factor": 2, "default_partitions": 3}},
+)
+def test_the_defaults_of_controllers_count_for_new_topics(cluster: Cluster) -> None:
+    with Client(cluster.bootstrap) as client:
+        Admin(client).create_topic("asked-for")
+        write(cluster, "on-first-use", b"one")
+        for topic in ("asked-for", "on-first-use"):
+            partitions = client.look_up(topic).partitions
+            assert [len(each.replicas) for each in partitions.values()] == [2, 2, 2]
+
+
 def test_nobody_is_left_behind(tmp_path: Path) -> None:
     cluster = Cluster(2, data_dir=tmp_path, flush="os")
     with cluster:
@@ -119,3 +137,18 @@ def test_mistakes_are_told() -> None:
     with pytest.raises(KeyError, match="no node 4 in this cluster"):
         cluster.kill(4)
     cluster.close()
+    with pytest.raises(ValueError, match="a cluster of 0 nodes: expected 1 or more"):
+        Cluster(0)
+    with pytest.raises(ValueError, match="4 voters in a cluster of 3 nodes: expected 1 to 3"):
+        Cluster(3, voters=4)
+
+
+def test_a_topic_that_does_not_exist_is_waited_for_and_then_told() -> None:
+    with Cluster(1, network=False, flush="os") as cluster:
+        with pytest.raises(BrokerFailed, match="there is no topic nope with a partition 0; create it first"):
+            cluster.leader_of("nope", seconds=0.5)
+        with Client(cluster.bootstrap) as client:
+            Admin(client).create_topic("t", partitions=1)
+        assert cluster.leader_of("t") == 1
+        with pytest.raises(BrokerFailed, match="there is no topic t with a partition 7"):
+            cluster.leader_of("t", 7, seconds=0.5)
