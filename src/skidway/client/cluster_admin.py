@@ -45,6 +45,7 @@ ROLES = "process.roles"
 ADVERTISED = "advertised.listeners"
 PREFERRED = 0
 UNCLEAN = 1
+OBSERVER_WAIT_S = 3.0
 POLL_MS = 200
 PROBE_TIMEOUT_MS = 1_000
 
@@ -248,14 +249,7 @@ class ClusterAdmin(Admin):
         `at`: where the node can be asked about itself. Only brokers are registered with their address.
         """
         about = f"node {node_id} cannot become a voter"
-        quorum = self.describe_quorum()
-        if any(voter.id == node_id for voter in quorum.voters):
-            text = "if its disk or its address is new, remove the voter first"
-            raise BrokerError(ErrorCode.DUPLICATE_VOTER, f"node {node_id} is a voter already", text)
-        member = next((each for each in quorum.observers if each.id == node_id), None)
-        if member is None:
-            text = "it does not follow the metadata; start it with the cluster's voters and the role controller"
-            raise BrokerError(ErrorCode.VOTER_NOT_FOUND, about, text)
+        member = self._observer(node_id, about)
         address = self._address_of_controller(node_id, at, about)
         request = AddRaftVoterRequest(
             cluster_id=None,
@@ -271,6 +265,22 @@ class ClusterAdmin(Admin):
 
         self.cluster.retrying(ask)
         return address
+
+    def _observer(self, node_id: int, about: str) -> QuorumMember:
+        """One that was just started, or whose leader is new, is seen with its next fetch."""
+        until = time.monotonic() + OBSERVER_WAIT_S
+        while True:
+            quorum = self.describe_quorum()
+            if any(voter.id == node_id for voter in quorum.voters):
+                text = "if its disk or its address is new, remove the voter first"
+                raise BrokerError(ErrorCode.DUPLICATE_VOTER, f"node {node_id} is a voter already", text)
+            for member in quorum.observers:
+                if member.id == node_id:
+                    return member
+            if time.monotonic() > until:
+                text = "it does not follow the metadata; start it with the cluster's voters and the role controller"
+                raise BrokerError(ErrorCode.VOTER_NOT_FOUND, about, text)
+            time.sleep(POLL_MS / 1000)
 
     def _address_of_controller(self, node_id: int, at: Address | None, about: str) -> Address:
         """What the node itself says, for the others: `at` may be a name that only this machine knows."""
