@@ -13,9 +13,9 @@ into the in-sync set.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from skidway.broker.in_sync import PARTITIONS_PER_REQUEST_MAX, RETRY_MS, Ask
 from skidway.errors import CorruptMessage, DamagedLog, ErrorCode
 from skidway.ports import FileSlice
 from skidway.records.batch import crc_matches, iter_headers
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from skidway.broker.node import Node
     from skidway.broker.partition import Partition
 
-Ask = Callable[[Message, Callable[[Message | None], None], int], None]
-PARTITIONS_PER_REQUEST_MAX = 1_000
-RETRY_MS = 100
 REFUSED_RETRY_MS = 5_000
 UNKNOWN_EPOCH = -1
 """Of brokers about which nothing is said but that they stay in sync."""
