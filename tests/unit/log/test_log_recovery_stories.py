@@ -1,0 +1,187 @@
+"""One partition's log is opened again, after a clean stop, a crash or damage: what is believed, cut, quarantined."""
+
+import random
+
+import pytest
+from log_by_hand import DIRECTORY, NOW, append, checkpoint, offsets, open_log, sync
+
+from skidway.errors import StorageError
+from skidway.log.settings import LogSettings
+from skidway.sim.disk import SimDisk
+
+
+def test_a_clean_stop_leaves_nothing_to_scan() -> None:
+    disk = SimDisk()
+    settings = LogSettings(segment_bytes=2000, index_interval_bytes=300)
+    log = open_log(disk, settings)
+    for number in range(60):
+        append(log, timestamp=NOW + number, epoch=number // 20)
+    expected = log.batches()
+    log.close(clean=True)
+    with pytest.raises(StorageError):
+        append(log)
+    again = open_log(disk, settings)
+    assert (again.end_offset, again.high_watermark, again.synced_offset) == (60, 60, 60)
+    assert again.bytes_since_checkpoint <= 600
+    assert again.batches() == expected
+    assert again.epochs.entries() == [(0, 0), (1, 20), (2, 40)]
+    assert again.checkpoint() is None
+    assert append(again) == 60
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 700, b"garbage", b"\xff" * 100, None])
+def test_a_torn_tail_is_cut_at_the_last_good_batch(tail: bytes | None) -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    for _ in range(5):
+        append(log, 2)
+    file = disk.open(f"{DIRECTORY}/{0:020d}.log")
+    whole = file.size()
+    file.append(tail if tail is not None else file.read_at(0, whole // 5)[:-1])
+    again = open_log(disk, clean=False)
+    assert again.end_offset == 10
+    assert disk.size(f"{DIRECTORY}/{0:020d}.log") == whole
+    assert append(again) == 10
+
+
+def test_a_batch_whose_checksum_is_wrong_ends_the_log() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogSettings(segment_bytes=400))
+    for _ in range(9):
+        append(log)
+    assert len(log.segments) == 3
+    size = log.batches()[0][3]
+    disk.corrupt(f"{DIRECTORY}/{3:020d}.log", size + 70)
+    again = open_log(disk, clean=False)
+    assert again.end_offset == 4
+    assert [segment.base_offset for segment in again.segments] == [0, 3]
+    assert not disk.exists(f"{DIRECTORY}/{6:020d}.log")
+
+
+def test_offsets_that_go_back_end_the_log() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log, 3)
+    file = disk.open(f"{DIRECTORY}/{0:020d}.log")
+    file.append(file.read_at(0, file.size()))
+    assert open_log(disk, clean=False).end_offset == 3
+
+
+def test_damage_below_the_recovery_point_is_quarantined_and_not_cut() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    for _ in range(4):
+        append(log)
+    checkpoint(log)
+    assert log.recovery_point == 4
+    path = f"{DIRECTORY}/{0:020d}.log"
+    size = disk.size(path)
+    disk.corrupt(path, size // 4 + 16)  # the magic of the second batch
+    again = open_log(disk, clean=False)
+    assert again.quarantined
+    assert disk.size(path) == size
+    for act in (lambda: append(again), lambda: again.read(0, 100)):
+        with pytest.raises(StorageError, match="below offset 4"):
+            act()
+    assert again.begin_sync() is None
+
+
+def test_a_missing_segment_below_the_recovery_point_is_quarantined() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log)
+    log.close(clean=True)
+    disk.remove(f"{DIRECTORY}/{0:020d}.log")
+    assert open_log(disk, clean=False).quarantined
+
+
+def test_a_sync_does_not_wait_for_a_checkpoint_that_was_begun_first() -> None:
+    log = open_log(SimDisk())
+    append(log)
+    checkpoint = log.checkpoint()
+    assert checkpoint is not None
+    assert log.dirty
+    sync(log)
+    assert log.synced_offset == 1
+    assert log.begin_sync() is None
+    checkpoint.run()
+    log.finish_sync(checkpoint)
+    assert (log.synced_offset, log.recovery_point) == (1, 1)
+    assert not log.dirty
+
+
+def test_what_a_checkpoint_has_synced_needs_no_sync() -> None:
+    log = open_log(SimDisk())
+    append(log)
+    checkpoint = log.checkpoint()
+    assert checkpoint is not None
+    checkpoint.run()
+    log.finish_sync(checkpoint)
+    assert not log.dirty
+    assert log.begin_sync() is None
+    assert log.checkpoint() is None
+
+
+def test_a_checkpoint_bounds_the_scan() -> None:
+    disk = SimDisk()
+    settings = LogSettings(index_interval_bytes=500, checkpoint_bytes=5000)
+    log = open_log(disk, settings)
+    while not log.checkpoint_due:
+        append(log)
+    ticket = log.checkpoint()
+    assert ticket is not None
+    assert log.checkpoint() is None
+    assert not log.checkpoint_due
+    ticket.run()
+    log.finish_sync(ticket)
+    for _ in range(3):
+        append(log)
+    sync(log)
+    disk.crash(random.Random(0))
+    again = open_log(disk, settings, clean=False)
+    assert again.end_offset == log.end_offset
+    assert again.bytes_since_checkpoint <= 500 + 4 * again.batches()[0][3]
+
+
+def test_a_checkpoint_that_a_roll_overtakes_does_not_save_the_segment() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogSettings(index_interval_bytes=0))
+    append(log, timestamp=NOW)
+    ticket = log.checkpoint()
+    assert ticket is not None
+    append(log, timestamp=NOW + 5000)
+    log.roll(NOW)
+    ticket.run()
+    log.finish_sync(ticket)
+    append(log)
+    log.close(clean=True)
+    again = open_log(disk, log.settings)
+    assert again.segments[0].load_max_timestamp() == NOW + 5000
+    assert list(again.segments[0].index.offsets) == [1]
+
+
+def test_indexes_that_lie_are_found_out() -> None:
+    disk = SimDisk()
+    settings = LogSettings(segment_bytes=3000, index_interval_bytes=200)
+    log = open_log(disk, settings)
+    for _ in range(50):
+        append(log)
+    log.close(clean=True)
+    index = bytearray(disk.read(f"{DIRECTORY}/{0:020d}.index"))
+    index[7] ^= 1
+    disk.write_atomic(f"{DIRECTORY}/{0:020d}.index", index)
+    disk.remove(f"{DIRECTORY}/{log.segments[1].base_offset:020d}.index")
+    again = open_log(disk, settings)
+    for offset in range(50):
+        assert offsets(again.read(offset, 1)) == [offset]
+
+
+def test_leftovers_are_swept() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log)
+    log.close(clean=True)
+    for name in (f"{5:020d}.log.deleted", "x.tmp", f"{5:020d}.index", f"{5:020d}.timeindex"):
+        disk.open(f"{DIRECTORY}/{name}", create=True)
+    open_log(disk)
+    assert [name for name in disk.list(DIRECTORY) if "5" in name or name == "x.tmp"] == []
