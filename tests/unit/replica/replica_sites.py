@@ -277,3 +277,25 @@ class Following:
                 deadline_ms = self.fetcher.deadline_ms
                 if deadline_ms is not None:
                     self.now_ms = max(self.now_ms, deadline_ms)
+
+
+def pair(**configs: str) -> tuple[Site, Partition, Site, Partition]:
+    """Node 1 leads `t-0` in epoch 0, node 2 follows."""
+    one, two = Site(1), Site(2)
+    leader, follower = one.host(**configs), two.host(**configs)
+    elect(leader, follower, epoch=0)
+    return one, leader, two, follower
+
+
+def followed(site: Site, leader: Site, *partitions: Partition) -> Following:
+    return Following(site, leader).follow(*partitions)
+
+
+def asked(request: object) -> list[tuple[int, int, int]]:
+    """(fetch offset, leader epoch, epoch of the last record) of every partition a request names."""
+    assert isinstance(request, FetchRequest)
+    return [
+        (one.fetch_offset, one.current_leader_epoch, one.last_fetched_epoch)
+        for topic in request.topics
+        for one in topic.partitions
+    ]
