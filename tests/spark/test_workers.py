@@ -11,13 +11,19 @@ from pyspark import TaskContext
 from skidway.spark.workers import settle, settled
 
 
+@pytest.fixture(autouse=True)
+def nothing_set_aside() -> Iterator[None]:
+    """Other tests of the same process may have set things aside, a simulated cluster for one."""
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 def task() -> Iterator[None]:
     TaskContext._setTaskContext(TaskContext())
-    gc.unfreeze()  # other tests may have set things aside
     yield
     TaskContext._setTaskContext(None)
-    gc.unfreeze()
 
 
 def test_all_that_is_loaded_is_set_aside_with_the_last_row_of_a_task(
