@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,17 @@ def test_the_settings_of_the_guide_are_settings(tmp_path: Path) -> None:
     settings = load_settings(str(file))
     assert len(settings.voter_list()) == 3
     assert settings.topic_defaults == {"min.insync.replicas": "2"}
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
+def test_systemd_finds_nothing_wrong_with_the_unit_of_the_guide(tmp_path: Path) -> None:
+    (unit,) = blocks("ini")
+    (program,) = re.findall(r"^ExecStart=(\S+)", unit, re.MULTILINE)
+    file = tmp_path / "skidway.service"
+    file.write_text(unit.replace(program, sys.executable))
+    ended = subprocess.run(["systemd-analyze", "verify", file], capture_output=True, text=True, timeout=60)
+    complaints = [line for line in ended.stderr.splitlines() if file.name in line]
+    assert (ended.returncode, complaints) == (0, [])
 
 
 @pytest.mark.parametrize("command", re.findall(r"^\$ skidway ((?:cluster|topic|size) [\w-]+)", GUIDE, re.MULTILINE))
