@@ -55,6 +55,9 @@ class Log:
     fetched_to: int = 0
     batches: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """Of idempotent producers, by (producer id, first sequence)."""
+    expired: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    """Those that were gone after a restart. What retention or a client removed may be back after a loss of power, if no
+    sync of the directory came in between and what followed was not promised."""
     next_sequence: dict[int, int] = field(default_factory=dict)
     retired: set[int] = field(default_factory=set)
     """Producers of which no batch was left after a restart: what the broker remembers of them is its own affair."""
@@ -454,10 +457,16 @@ class History:
         assert len(seen) == len(set(seen)), "a batch of an idempotent producer is there twice"
         log.retired |= log.next_sequence.keys()
         log.next_sequence.clear()
+        known = log.expired | log.batches
+        if back := [key for key in seen if key not in log.batches]:
+            assert topic.expires or log.deleted_to, (
+                f"{topic.name}-{index}: {back} were gone, deleted by nobody, and are back"
+            )
+            self.mark("expired batches back")
         for pid in sorted({header.producer_id for header in headers}):
             own = [header for header in headers if header.producer_id == pid]
             for header in own[-BATCHES_REMEMBERED:]:
-                batch = log.batches[pid, header.base_sequence]
+                batch = known[pid, header.base_sequence]
                 (answer,) = self.shell.call(produce(topic.id, index, batch)).responses[0].partition_responses
                 assert (answer.error_code, answer.base_offset) == (0, header.base_offset), "a repeated batch is new"
                 self.mark("duplicate known after restart")
@@ -465,4 +474,5 @@ class History:
             log.retired.discard(pid)
             if pid not in self.live_producers:
                 self.live_producers.append(pid)
-        log.batches = {key: log.batches[key] for key in seen}
+        log.expired = known
+        log.batches = {key: known[key] for key in seen}
