@@ -158,7 +158,7 @@ class ReplicaWorld(World):
         if not done:
             return
         ticket, _ = self.tickets.pop(draw.choice(done))
-        void = ticket.generation != self.log._generation
+        void = ticket.generation != self.log.unsynced.generation
         self.log.finish_sync(ticket)
         assert void or self.log.synced_offset >= ticket.offset
         self.promised_end = max(self.promised_end, self.log.synced_offset)

@@ -10,7 +10,8 @@ import pytest
 from skidway.broker.followers import Followers
 from skidway.broker.partition import Partition
 from skidway.log.loading import Loader
-from skidway.quorum.machine import Quorum, Role
+from skidway.quorum.machine import Quorum
+from skidway.quorum.role import Role
 from skidway.sim.cluster import node_settings
 from skidway.sim.host import BAD_BATCH, Host
 from skidway.sim.network import Network

@@ -7,7 +7,6 @@ something for `take_sync`), a connection's `on_ready` (there is something to sen
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -21,22 +20,23 @@ from skidway.broker.fetch_sessions import FetchSessions
 from skidway.broker.followers import Followers
 from skidway.broker.forwarding import ask_here
 from skidway.broker.hosting import Hosting
-from skidway.broker.identity import Identity, load_identity
+from skidway.broker.identity import load_identity
 from skidway.broker.in_sync import InSync
-from skidway.broker.last_run import NO_EPOCH, LastRun
-from skidway.broker.partition import Partition, log_settings
+from skidway.broker.last_run import LastRun
+from skidway.broker.partition import Partition
 from skidway.broker.partitions import Partitions
 from skidway.broker.peers import Peers
-from skidway.broker.producer_ids import ProducerIds
+from skidway.broker.producer_ids import ProducerIds, blocks_from_controller
 from skidway.broker.quorum_host import QuorumHost
 from skidway.broker.registration import Registration
 from skidway.broker.replica_polls import ReplicaPolls
+from skidway.broker.room import NO_ROOM, Room
 from skidway.broker.router import Routes
 from skidway.broker.settings import NodeSettings
+from skidway.broker.start import Run, Start
 from skidway.broker.turn import Turn
 from skidway.broker.upkeep import Upkeep
 from skidway.errors import (
-    CoordinatorNotAvailable,
     ErrorCode,
     NotLeaderOrFollower,
     ProtocolError,
@@ -44,39 +44,23 @@ from skidway.errors import (
 )
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.cleaning import CleanTicket, Compactor, DirectCompactor, SwapTicket
-from skidway.log.logs import FilesTicket, Job, Logs, run_all
+from skidway.log.logs import FilesTicket
 from skidway.log.sync import SyncTicket
-from skidway.metadata.image import Endpoint, Image
-from skidway.metadata.operations import RegisterBroker
-from skidway.metadata.topic_configs import resolve
-from skidway.metadata.topic_names import CLUSTER_METADATA
+from skidway.metadata.image import Image
 from skidway.ports import Clock, Disk, Random
-from skidway.quorum.log import MetadataLog, load_voter_history
 from skidway.quorum.snapshots import SnapshotTicket
-from skidway.quorum.state_file import StateFile
-from skidway.quorum.voters import Member, Voter, Voters
-from skidway.quorum.wire import METADATA_TOPIC_ID
 from skidway.runtime.parking import BytesParking, OffsetParking
 from skidway.runtime.replicated import Operation
-from skidway.runtime.timers import Timer, Timers
+from skidway.runtime.timers import Timers
 from skidway.wire.message import Message
-from skidway.wire.schema.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from skidway.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 Reply = TypeVar("Reply")
 Ticket = SyncTicket | FilesTicket | CleanTicket | SwapTicket | SnapshotTicket
-Run = Callable[[list[Job]], None]
 Key = Partition | QuorumHost | Upkeep | Compactions
 """Whose ticket it is."""
-REFUSALS_TOLD_EVERY_MS = 10_000
 CONTROLLER_TIMEOUT_MS = 5_000
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
-"""What a disk says that is full, not broken."""
-ROOM_BYTES_MIN = 1 << 20
-ROOM_SHARE_MIN = 50
-"""A full disk counts as full until so many bytes, and this fraction of it, are free again."""
 SYNC_RETRY_MS = 100
-METADATA_CONFIG = {"flush": "sync", "retention.ms": "-1", "segment.ms": str(2**62)}
 
 
 def _no_shell() -> None:
@@ -117,18 +101,17 @@ class Node:
         self.in_sync = InSync(self, self.ask_controller, settings.replica_lag_ms)
         self.damaged = DamagedCopies(self, self.ask_controller)
         self.followers = Followers(self)
-        self.producer_ids = ProducerIds(self._allocate_producer_ids)
+        self.producer_ids = ProducerIds(blocks_from_controller(self))
         self.upkeep = Upkeep(self)
         self.controllers = ControllerHost(self)
         self.groups = Coordinators(self, settings.groups)
         self.compactions = Compactions(self, compactor or DirectCompactor(disk))
-        self._refusal_told_ms = -REFUSALS_TOLD_EVERY_MS
+        self.room = Room(self)
+        self.start = Start(self)
         self.waiting_bytes = 0
         """Replies of all connections that an older request of theirs holds back."""
-        self._full = False
         self.failure: str | None = None
         """Why nothing is written any more: a sync of the data directory failed."""
-        self._opening_timer: Timer | None = None
 
     # --- life ---
 
@@ -143,7 +126,7 @@ class Node:
             self.disk, self.random, settings.node_id, settings.cluster_id, settings.initial_cluster_id
         )
         self.cluster_id = identity.cluster_id
-        self.logs = self._open_logs()
+        self.logs = self.start.open_logs()
         self.hosting = Hosting(
             settings,
             self.limits,
@@ -162,60 +145,13 @@ class Node:
         self.partitions: Partitions = self.hosting.partitions
         previous_epoch = self.logs.clean_epoch if self.logs.clean else self.last_run.broker_epoch
         self.registration = Registration(self, identity.directory_id, previous_epoch)
-        self.quorum = self._open_quorum(identity, wall_ms)
+        self.quorum = self.start.open_quorum(identity, wall_ms)
         if self.quorum.alone:
-            self._settle_now(now_ms)
-            if not self.controls:
-                # The disk takes nothing, not even an election. What is there can be read all the same.
-                self.quorum.publish_own()
-                self.begin_hosting()
-            elif not set(self.image.brokers) - {settings.node_id} and settings.is_broker:
-                self._register_now(identity, now_ms)
-            self._open_all_now(now_ms, run)
+            self.start.open_alone(identity, now_ms, run)
         self.upkeep.start(now_ms)
         self.in_sync.start(now_ms)
         if settings.is_broker:
             self.registration.start()
-
-    def _register_now(self, identity: Identity, now_ms: int) -> None:
-        """The only broker there is need not wait to be heard of."""
-        settings = self.settings
-        registered = self._submit_now(
-            RegisterBroker(
-                settings.node_id,
-                self.random.randbytes(16),
-                [Endpoint("PLAINTEXT", settings.host, settings.port)],
-                settings.rack,
-                [identity.directory_id],
-                fenced=False,
-                previous_broker_epoch=self.logs.clean_epoch,
-                new_leader_epochs=not self.logs.clean,
-                log_end_offset=self.quorum.log.end_offset,
-            ),
-            now_ms,
-        )
-        self.registration.registered(registered.epoch, fenced=False)
-
-    def begin_hosting(self) -> None:
-        """The metadata is known up to this broker's own registration: open what is here, turn by turn."""
-        self.hosting.start()
-        self._go_on_opening()
-
-    def _go_on_opening(self) -> None:
-        if self.hosting.open_some():
-            self._open_more_soon()
-
-    def _open_more_soon(self) -> None:
-        """In another turn: whatever else has come is looked after first."""
-        timer = self._opening_timer
-        if not self.hosting.started and (timer is None or not timer.armed):
-            self._opening_timer = self.timers.at(self.clock.monotonic_ms(), self._go_on_opening)
-
-    def _open_all_now(self, now_ms: int, run: Run | None) -> None:
-        """For a node that nobody else waits for."""
-        while self.hosting.begun and not self.hosting.started:
-            self.hosting.open_some()
-            self._settle_now(now_ms, run)
 
     def _on_started(self) -> None:
         """All partitions are open."""
@@ -273,14 +209,6 @@ class Node:
     @property
     def broker_epoch(self) -> int:
         return self.registration.epoch
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the disk refused a batch for want of room, and has no more of it since."""
-        if self._full:
-            total, free = self.disk.usage()
-            self._full = free < max(ROOM_BYTES_MIN, total // ROOM_SHARE_MIN)
-        return self._full
 
     @property
     def opening(self) -> bool:
@@ -346,15 +274,6 @@ class Node:
 
         self.ask_controller(CreateTopicsRequest(topics), answer, now_ms)
 
-    def on_refused(self, partition: Partition, error: StorageError, now_ms: int) -> None:
-        """The disk took a batch not. Told now and then, as a producer asks again and again."""
-        if not self._full and isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_ROOM:
-            self._full = True
-            self.registration.tell()
-        if now_ms >= self._refusal_told_ms + REFUSALS_TOLD_EVERY_MS:
-            self._refusal_told_ms = now_ms
-            self.on_trouble(f"{partition}: a batch was refused: {error}")
-
     # --- what the shell calls ---
 
     def connect(self, peer: str) -> Connection:
@@ -407,7 +326,7 @@ class Node:
             assert isinstance(key, Partition)
             assert isinstance(ticket, SyncTicket)
             self.hosting.on_synced(key, ticket, error)
-            self._open_more_soon()
+            self.start.open_more_soon()
             return
         if isinstance(ticket, SnapshotTicket) and (error is None or error.errno in NO_ROOM):
             self.quorum.finish_snapshot(ticket, error)
@@ -435,35 +354,6 @@ class Node:
 
     # --- inside ---
 
-    def _open_logs(self) -> Logs:
-        """Nothing is loaded yet, but what will be can be believed."""
-        logs = Logs.open(self.disk, self.limits)
-        if not self.last_run.is_sound:
-            # After a clean stop everything was synced: then this is an older directory, or a copy.
-            if not logs.clean and (written := logs.write_anew()):
-                self.on_trouble(
-                    f"{written} bytes that no sync had proven were written anew: the last run does not say that none "
-                    "of its syncs failed"
-                )
-            self.last_run.note(NO_EPOCH)
-        return logs
-
-    def _open_quorum(self, identity: Identity, wall_ms: int) -> QuorumHost:
-        settings = self.settings
-        config = resolve(METADATA_CONFIG)
-        log = self.logs.load_or_create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, log_settings(config), wall_ms)
-        if log.quarantined:
-            raise StorageError(f"the metadata cannot be trusted: {log.failure}")
-        me = Member(settings.node_id, identity.directory_id)
-        alone = [(settings.node_id, settings.host, settings.port)]
-        told = Voters(Voter(Member(node_id), host, port) for node_id, host, port in settings.voters or alone)
-        metadata = MetadataLog(log, self.clock)
-        history = load_voter_history(metadata, told)
-        # What this node was told last wins: addresses in the log may be old.
-        for voter in [*history.latest, *told]:
-            self.locate(voter.member.node_id, voter.host, voter.port)
-        return QuorumHost(self, me, history, metadata, StateFile(self.disk))
-
     def locate(self, node_id: int, host: str, port: int) -> None:
         if node_id != self.settings.node_id:
             self.peers.locate(node_id, *self.settings.peer_addresses.get(node_id, (host, port)))
@@ -477,39 +367,6 @@ class Node:
         """A snapshot of committed metadata, in the place of all that came before."""
         self.hosting.replace(image, self.clock.wall_ms())
         self.registration.on_metadata()
-
-    def _settle_now(self, now_ms: int, run: Run | None = None) -> None:
-        """For the start only, when nobody waits but us: syncs on the spot."""
-        while tickets := self.take_sync():
-            failed: dict[Ticket, OSError] = {}
-            (run or run_all)([partial(_try_to_run, ticket, failed) for _, ticket in tickets])
-            for key, ticket in tickets:
-                error = failed.get(ticket)
-                if error is not None and not (isinstance(key, Partition) and self.hosting.is_settling(key)):
-                    raise error
-                self.on_synced(key, ticket, error, now_ms)
-
-    def _submit_now(self, operation: Operation[Reply], now_ms: int) -> Reply:
-        replies: list[Reply | ProtocolError] = []
-        self.submit(operation, now_ms, replies.append)
-        self._settle_now(now_ms)
-        (reply,) = replies
-        if isinstance(reply, ProtocolError):
-            raise reply
-        return reply
-
-    def _allocate_producer_ids(self, now_ms: int, respond: Callable[[tuple[int, int] | ProtocolError], None]) -> None:
-        def answer(response: Message | None) -> None:
-            if not isinstance(response, AllocateProducerIdsResponse):
-                respond(CoordinatorNotAvailable("no controller can be reached"))
-            elif response.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
-                respond(StorageError("the controller cannot write"))
-            elif response.error_code:
-                respond(CoordinatorNotAvailable(f"no producer ids: {ErrorCode(response.error_code).name}"))
-            else:
-                respond((response.producer_id_start, response.producer_id_len))
-
-        self.ask_controller(AllocateProducerIdsRequest(self.settings.node_id, self.broker_epoch), answer, now_ms)
 
     def _wake(self, moved: Partition | QuorumHost, added_bytes: int) -> None:
         if isinstance(moved, QuorumHost):
@@ -569,10 +426,3 @@ class Node:
             self.deletions.fail(partition, error)
         self.controllers.lose(error)
         self.groups.fail(error)
-
-
-def _try_to_run(ticket: Ticket, failed: dict[Ticket, OSError]) -> None:
-    try:
-        ticket.run()
-    except OSError as error:
-        failed[ticket] = error

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from skidway.errors import ProtocolError
+from skidway.errors import CoordinatorNotAvailable, ErrorCode, ProtocolError, StorageError
+from skidway.wire.message import Message
+from skidway.wire.schema.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+if TYPE_CHECKING:
+    from skidway.broker.node import Node
 
 Answer = Callable[[int | ProtocolError], None]
-Allocate = Callable[[int, Callable[[tuple[int, int] | ProtocolError], None]], None]
+Block = tuple[int, int] | ProtocolError
+Allocate = Callable[[int, Callable[[Block], None]], None]
 """(now_ms, respond): asks for a block, answered as (first id, count)."""
 
 
@@ -29,7 +36,7 @@ class ProducerIds:
         if len(self._waiting) == 1:
             self._allocate(now_ms, lambda block: self._on_block(block, now_ms))
 
-    def _on_block(self, block: tuple[int, int] | ProtocolError, now_ms: int) -> None:
+    def _on_block(self, block: Block, now_ms: int) -> None:
         waiting, self._waiting = self._waiting, deque()
         if isinstance(block, ProtocolError):
             for answer in waiting:
@@ -39,3 +46,23 @@ class ProducerIds:
         self._next, self._end = first, first + count
         for answer in waiting:
             self.take(now_ms, answer)
+
+
+def blocks_from_controller(node: Node) -> Allocate:
+    """Wherever the active controller is."""
+
+    def allocate(now_ms: int, respond: Callable[[Block], None]) -> None:
+        request = AllocateProducerIdsRequest(node.settings.node_id, node.broker_epoch)
+        node.ask_controller(request, lambda response: respond(_block(response)), now_ms)
+
+    return allocate
+
+
+def _block(response: Message | None) -> Block:
+    if not isinstance(response, AllocateProducerIdsResponse):
+        return CoordinatorNotAvailable("no controller can be reached")
+    if response.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+        return StorageError("the controller cannot write")
+    if response.error_code:
+        return CoordinatorNotAvailable(f"no producer ids: {ErrorCode(response.error_code).name}")
+    return response.producer_id_start, response.producer_id_len

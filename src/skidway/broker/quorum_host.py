@@ -19,7 +19,7 @@ from skidway.metadata.records import FORMAT, encode
 from skidway.metadata.snapshot import records_of
 from skidway.ports import FileSlice
 from skidway.quorum.log import MetadataLog
-from skidway.quorum.machine import NEVER, Quorum, Role
+from skidway.quorum.machine import Quorum
 from skidway.quorum.messages import (
     Answer,
     Ask,
@@ -31,6 +31,8 @@ from skidway.quorum.messages import (
     Request,
     Vote,
 )
+from skidway.quorum.patience import NEVER
+from skidway.quorum.role import Role
 from skidway.quorum.snapshots import SnapshotTicket
 from skidway.quorum.storage import Memory
 from skidway.quorum.voters import Member, Voter, VoterHistory

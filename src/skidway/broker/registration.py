@@ -88,7 +88,7 @@ class Registration:
         if self.epoch < 0 or registered is None or registered.epoch != self.epoch:
             return
         if not node.hosting.begun:
-            node.begin_hosting()
+            node.start.begin_hosting()
         if registered.fenced != self.fenced:
             self.fenced = registered.fenced
             node.on_event("fenced by the controller" if self.fenced else "a member of the cluster")
@@ -127,7 +127,7 @@ class Registration:
         if node.failure is not None:
             return True
         others = any(broker.active for broker in node.image.brokers.values() if broker.id != node.settings.node_id)
-        return others and node.is_full
+        return others and node.room.is_full
 
     def _ask(self, request: Message) -> None:
         node = self._node

@@ -26,7 +26,7 @@ def begin(log: Log) -> SyncTicket | None:
     news = log.end_offset > log.recovery_point or log.start_offset > log.saved_start or log.epochs_changed
     if not news and not doomed and not log.dirty:
         return None
-    ticket = log.new_ticket()
+    ticket = log.unsynced.ticket(log.end_offset)
     ticket.is_checkpoint = True
     log.checkpoints_begun += 1
     retention.enter(ticket, doomed, covered)

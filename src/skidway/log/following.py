@@ -15,6 +15,7 @@ from crc32c import crc32c
 from skidway.errors import CorruptMessage, StorageError
 from skidway.limits import INT32_MAX
 from skidway.log import retention, rolling
+from skidway.log.positions import ENDS_MAX
 from skidway.log.segment import Segment
 from skidway.ports import Buffer
 from skidway.records.batch import CHECKED_POSITION, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
@@ -22,8 +23,6 @@ from skidway.records.batch import CHECKED_POSITION, HEADER, HEADER_BYTES, MAGIC,
 if TYPE_CHECKING:
     from skidway.log.log import Log
 
-ENDS_MAX = 65_536
-"""Ends of appended batches that wait for the high watermark; past that their positions are looked up in the index."""
 _INDEX_ENTRY_BYTES = 8
 
 # Where a batch begins and ends in the buffer, and its header.
@@ -174,7 +173,7 @@ def _write(log: Log, segment: Segment, data: memoryview, run: _Run, now_ms: int)
     assert written_at == begin, "somebody else wrote to the segment"
     segment.size = begin + len(data)
     if begin == segment.synced_size:
-        log.unsynced.append(segment)
+        log.unsynced.segments.append(segment)
     segment.max_timestamp, segment.max_timestamp_offset = run.max_timestamp, run.max_timestamp_offset
     for last_offset, entry_position, timestamp, timestamp_offset in run.entries:
         segment.index.append(last_offset - segment.base_offset, entry_position)
@@ -196,7 +195,7 @@ def _note(log: Log, segment: Segment, position: int, run: _Run, now_ms: int) -> 
         # This node may have led epochs without writing anything; the log went on without them.
         epochs.truncate_to(log.end_offset)
     latest = epochs.latest
-    ends = log.ends
+    ends = log.positions.ends
     for start, end, fields in run.batches:
         base_offset, delta = fields[0], fields[6]
         if fields[9] >= 0:

@@ -9,8 +9,6 @@ thread, `finish_sync`. A failed append leaves the log as it was. A failed sync i
 which only reads go on until the log is opened anew.
 """
 
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Sequence
 from struct import Struct
 
@@ -18,37 +16,22 @@ from skidway.errors import OffsetOutOfRange, RecordListTooLarge, StorageError
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, Limits
 from skidway.log import checkpointing, cleaning, following, lookup, retention, rolling, settling, truncation
 from skidway.log.loading import Loaded, Loader
+from skidway.log.positions import ENDS_MAX, Positions
 from skidway.log.producers import Producers
 from skidway.log.segment import Segment
 from skidway.log.settings import LogSettings
-from skidway.log.sync import Health, Syncable, SyncTicket
+from skidway.log.sync import SyncTicket
+from skidway.log.unsynced import Unsynced
 from skidway.ports import Buffer, Disk, FileSlice
 from skidway.records.batch import BatchHeader
 
 _STAMP = Struct(">qii")
 _stamp = _STAMP.pack_into
 
-# Closed segments of one log that keep their descriptor and indexes after a read.
-_LOADED_MAX = 4
-# Where followers went on reading lately.
-_TAILS_MAX = 8
-
 
 class Log:
     __slots__ = (
-        "_begun_offset",
-        "_extra_files",
-        "_generation",
-        "_loaded",
-        "_names",
-        "_names_begun",
-        "_names_synced",
-        "_parent_synced",
         "_settings",
-        "_tail",
-        "_tails",
-        "_watermark_position",
-        "_watermark_segment",
         "active",
         "bytes_since_checkpoint",
         "checkpoints_begun",
@@ -58,14 +41,13 @@ class Log:
         "disk",
         "doomed",
         "end_offset",
-        "ends",
         "epoch",
         "epochs",
         "epochs_changed",
         "failure",
-        "health",
         "high_watermark",
         "limits",
+        "positions",
         "producers",
         "quarantined",
         "recovery_point",
@@ -93,8 +75,9 @@ class Log:
         self.start_offset = self.saved_start = loaded.start_offset
         self.end_offset = self.high_watermark = loaded.end_offset
         self.recovery_point = loaded.recovery_point
-        self.unsynced = loaded.unsynced
-        self.synced_offset = self._begun_offset = loaded.recovery_point if loaded.unsynced else loaded.end_offset
+        self.synced_offset = loaded.recovery_point if loaded.unsynced else loaded.end_offset
+        self.unsynced = Unsynced(disk, directory, loaded.unsynced, self.synced_offset)
+        self.positions = Positions(self.segments, self.unsynced)
         self.snapshots = [loaded.recovery_point] if loaded.recovery_point else []
         self.bytes_since_checkpoint = loaded.scanned_bytes
         self.failure = loaded.quarantine
@@ -102,21 +85,6 @@ class Log:
         self.doomed: list[retention.Doomed] = []
         self.cleaned_offset = 0
         self.compaction: cleaning.Compaction | None = None
-        # Where the high watermark lies, and the ends of the batches above it: (end offset, position, segment).
-        self._watermark_segment = self.active
-        self._watermark_position = self.active.size
-        self.ends: deque[tuple[int, int, Segment]] = deque()
-        # Where the batch begins that follows the last read up to the watermark or the end.
-        self._tail: tuple[int, Segment, int] = (-1, self.active, 0)
-        # The same for reads up to the end: followers are not all at the same place.
-        self._tails: dict[int, tuple[int, Segment, int]] = {}
-        self._loaded: list[Segment] = []
-        # Names made in the directory, counted: made, part of a begun ticket, durable.
-        self._names = self._names_begun = self._names_synced = 0
-        self._parent_synced = True
-        self._extra_files: list[Syncable] = []
-        self._generation = 0
-        self.health = Health()
         self.checkpoints_begun = 0
 
     @classmethod
@@ -142,8 +110,7 @@ class Log:
         loader = Loader(disk, directory, settings, producers, clean=clean, now_ms=now_ms)
         log = cls(disk, directory, settings, loader.load(recovery_point, start_offset), limits)
         if loader.made_segment or not loader.clean:
-            log._names += 1
-            log._parent_synced = not clean
+            log.unsynced.doubt_names(parent=clean)
         if not log.quarantined:
             rolling.schedule(log.active, settings)
             retention.give_up_below_start(log, now_ms)
@@ -195,12 +162,14 @@ class Log:
         assert written_at == position, "somebody else wrote to the segment"
         end = segment.size = position + size
         if position == segment.synced_size:
-            self.unsynced.append(segment)
+            self.unsynced.segments.append(segment)
         if timestamp > segment.max_timestamp:
             segment.max_timestamp = timestamp
             segment.max_timestamp_offset = last_offset
         if position > segment.index_due:
-            self._add_index_entry(segment, last_offset, position)
+            segment.add_index_entry(last_offset, position, self._settings)
+            if len(self.positions.ends) > ENDS_MAX:
+                self.positions.ends.clear()
         if position == 0:
             segment.first_timestamp = timestamp
             segment.created_ms = now_ms
@@ -220,7 +189,7 @@ class Log:
             self._begin_epoch(leader_epoch, base_offset)
         end_offset = self.end_offset = last_offset + 1
         self.bytes_since_checkpoint += size
-        self.ends.append((end_offset, end, segment))
+        self.positions.ends.append((end_offset, end, segment))
         return base_offset
 
     def _make_room(self, size: int, now_ms: int) -> Segment:
@@ -229,16 +198,6 @@ class Log:
         if self.active.size:
             self.roll(now_ms)
         return self.active
-
-    def _add_index_entry(self, segment: Segment, last_offset: int, position: int) -> None:
-        settings = self._settings
-        segment.index.append(last_offset - segment.base_offset, position)
-        segment.times.append(segment.max_timestamp, segment.max_timestamp_offset - segment.base_offset)
-        segment.index_due = position + settings.index_interval_bytes
-        if (len(segment.index) + 1) * 8 > settings.segment_index_bytes:
-            segment.roll_after_ms = -1
-        if len(self.ends) > following.ENDS_MAX:
-            self.ends.clear()
 
     def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
         if self.epochs.assign(leader_epoch, base_offset):
@@ -269,19 +228,8 @@ class Log:
         closed.index_saved = False
         self.segments.append(segment)
         self.active = segment
-        self._names += 1
-        self._note_loaded(closed)
-
-    def _note_loaded(self, segment: Segment) -> None:
-        if segment is self.active or segment in self._loaded:
-            return
-        self._loaded.append(segment)
-        if len(self._loaded) > _LOADED_MAX:
-            # What is not synced keeps its descriptor: a new one might not be told of a failed write.
-            idle = next((known for known in self._loaded if known not in self.unsynced), None)
-            if idle is not None:
-                self._loaded.remove(idle)
-                idle.unload()
+        self.unsynced.names += 1
+        self.positions.note_loaded(closed)
 
     # Reading.
 
@@ -296,22 +244,23 @@ class Log:
             raise StorageError(self.failure or "")
         if offset < self.start_offset or offset > self.end_offset:
             raise OffsetOutOfRange(f"{offset} is not within {self.start_offset} and {self.end_offset}")
+        positions = self.positions
         if committed:
-            bound, last, last_position = self.high_watermark, self._watermark_segment, self._watermark_position
+            bound, last, last_position = self.high_watermark, positions.watermark_segment, positions.watermark
         else:
             bound, last, last_position = self.end_offset, self.active, self.active.size
         if offset >= bound:
             return None
-        tail = self._tail if committed else self._tails.get(offset, self._tail)
+        tail = positions.tail if committed else positions.tails.get(offset, positions.tail)
         # At the end of a segment that is not the last one, a roll has put the offset into the next.
         known = tail[0] == offset and (tail[1] is last or tail[2] < tail[1].size)
         try:
-            segment, position = (tail[1], tail[2]) if known else self.locate(offset)
+            segment, position = (tail[1], tail[2]) if known else positions.locate(offset)
             limit = last_position if segment is last else segment.size
             if limit - position <= max_bytes:
                 end = limit
                 if segment is last:
-                    self._keep_tail((bound, segment, end), committed)
+                    positions.keep_tail((bound, segment, end), committed)
             else:
                 end = segment.boundary(position, position + max_bytes, at_least_one=min_one)
             # A batch that reaches past the watermark is not there yet.
@@ -319,127 +268,45 @@ class Log:
         except OSError as error:
             raise StorageError(f"{self.directory}: {error}") from error
 
-    def _keep_tail(self, tail: tuple[int, Segment, int], committed: bool) -> None:
-        if committed:
-            self._tail = tail
-            return
-        self._tails[tail[0]] = tail
-        if len(self._tails) > _TAILS_MAX:
-            del self._tails[next(iter(self._tails))]
-
     def locate(self, offset: int) -> tuple[Segment, int]:
         """The segment and position of the batch that holds `offset`, or of the first one after it."""
-        segments = self.segments
-        number = len(segments) - 1
-        if offset < segments[number].base_offset:
-            number = bisect_right(segments, offset, key=_base_offset) - 1
-        while number < len(segments):
-            segment = segments[number]
-            self._note_loaded(segment)
-            if offset <= segment.base_offset:
-                return segment, 0
-            batch = segment.find(offset)
-            if batch is not None:
-                return segment, batch[0]
-            number += 1
-        return self.active, self.active.size
+        return self.positions.locate(offset)
 
     def advance_high_watermark(self, offset: int) -> int:
         """Everything below `offset` may be read; returns how many bytes that adds. Never goes back."""
         if offset <= self.high_watermark:
             return 0
-        before, position = self._watermark_segment, self._watermark_position
-        self._move_watermark(offset)
-        if self._watermark_segment is before:
-            return self._watermark_position - position
-        return (
-            lookup.bytes_between(self.segments, before, self._watermark_segment) + self._watermark_position - position
-        )
-
-    def _move_watermark(self, offset: int) -> None:
-        ends = self.ends
-        if offset >= self.end_offset:
-            self.high_watermark = self.end_offset
-            self._watermark_segment = self.active
-            self._watermark_position = self.active.size
-            ends.clear()
-            return
-        found = None
-        while ends and ends[0][0] <= offset:
-            found = ends.popleft()
-        if found is not None and found[0] == offset:
-            self._watermark_position, self._watermark_segment = found[1], found[2]
-        else:
-            self._watermark_segment, self._watermark_position = self.locate(offset)
-        self.high_watermark = offset
+        added = self.positions.move_watermark(offset, self.end_offset)
+        self.high_watermark = min(offset, self.end_offset)
+        return added
 
     def begin_at(self, high_watermark: int) -> None:
         """After a start: what is known to be committed, which may be less than what is there."""
         if self.quarantined:
             return
         self.high_watermark = min(max(high_watermark, self.start_offset), self.end_offset)
-        self._watermark_segment, self._watermark_position = self.locate(self.high_watermark)
+        self.positions.place_watermark(self.high_watermark)
 
     # Durability.
 
     @property
     def dirty(self) -> bool:
         """Whether `begin_sync` has something to do."""
-        return self.end_offset > self._begun_offset or self._names > self._names_begun
+        return self.unsynced.waits(self.end_offset)
 
     def begin_sync(self) -> SyncTicket | None:
         """What makes everything appended so far durable; None when that is done or another sync has begun it."""
-        if self.failure is not None or not self.dirty:
-            return None
-        ticket = self.new_ticket()
-        self._begun_offset = self.end_offset
-        self._names_begun = self._names
-        return ticket
-
-    def new_ticket(self) -> SyncTicket:
-        ticket = SyncTicket(self.disk, self.directory, self.end_offset, self.health)
-        ticket.generation = self._generation
-        ticket.names = self._names
-        # Whatever an earlier ticket has not finished yet is synced again: tickets may finish in any order.
-        ticket.segments = [(segment, segment.size) for segment in self.unsynced]
-        ticket.files = [segment.file for segment in self.unsynced]
-        if self._names > self._names_synced:
-            ticket.files += self._extra_files
-            ticket.directories = [self.directory]
-            if not self._parent_synced:
-                ticket.directories.append(self.directory.rpartition("/")[0])
-        return ticket
-
-    def sync_with(self, file: Syncable) -> None:
-        """A new file beside the log that must be durable with the next append."""
-        self._extra_files.append(file)
-        self._names += 1
-
-    def sync_beside(self) -> None:
-        """On the owner's thread: the log can be found after a crash, as the names in its directory are durable."""
-        for file in self._extra_files:
-            file.sync()
-        if not self._parent_synced:
-            self.disk.sync_directory(self.directory.rpartition("/")[0])
-        self._names_synced, self._parent_synced, self._extra_files = self._names, True, []
+        return None if self.failure is not None else self.unsynced.begin(self.end_offset)
 
     def finish_sync(self, ticket: SyncTicket) -> None:
         """The ticket's `run` returned."""
-        retention.leave(self.doomed, ticket)
+        if self.doomed:
+            retention.leave(self.doomed, ticket)
         if ticket.is_checkpoint:
             self.checkpoints_begun -= 1
-        if ticket.generation != self._generation:
+        if not self.unsynced.finish(ticket):
             checkpointing.void(self, ticket)
             return
-        for segment, size in ticket.segments:
-            segment.synced_size = max(segment.synced_size, size)
-        self.unsynced = [segment for segment in self.unsynced if segment.synced_size < segment.size]
-        self._names_synced = max(self._names_synced, ticket.names)
-        self._names_begun = max(self._names_begun, ticket.names)
-        self._begun_offset = max(self._begun_offset, ticket.offset)
-        if self._names_synced:
-            self._parent_synced = True
-            self._extra_files = []
         self.synced_offset = max(self.synced_offset, ticket.offset)
         if ticket.is_checkpoint:
             checkpointing.finish(self, ticket)
@@ -522,7 +389,6 @@ class Log:
 
     def end_at(self, end_offset: int, recovery_point: int) -> None:
         """The files, `segments`, `producers` and `epochs` were cut to end here. Tickets under way are void."""
-        self._generation += 1
         self.active = self.segments[-1]
         self.end_offset = end_offset
         self.epoch = self.epochs.latest
@@ -531,29 +397,17 @@ class Log:
         self.snapshots = [recovery_point] if recovery_point else []
         self.cleaned_offset = min(self.cleaned_offset, end_offset)
         # A checkpoint that ran and was not finished proves more than is known here.
-        self.synced_offset = self._begun_offset = max(min(self.synced_offset, end_offset), recovery_point)
+        self.synced_offset = max(min(self.synced_offset, end_offset), recovery_point)
         self.saved_start = min(self.saved_start, self.start_offset)
-        self._names_begun = self._names_synced
-        self.unsynced = [s for s in self.unsynced if s in self.segments and s.synced_size < s.size]
-        self._loaded = [segment for segment in self._loaded if segment in self.segments[:-1]]
-        self._tail = (-1, self.active, 0)
-        self._tails.clear()
-        self.ends.clear()
+        self.unsynced.cut(self.segments, self.synced_offset)
+        self.positions.cut()
         rolling.schedule(self.active, self._settings)
         self.begin_at(min(self.high_watermark, end_offset))
 
     def forget_segment(self, segment: Segment) -> None:
         """A segment has left `segments`: nothing may lead to it any more."""
-        for known in (self.unsynced, self._loaded):
-            if segment in known:
-                known.remove(segment)
-        self._tails.clear()
-        if self._tail[1] is segment:
-            self._tail = (-1, self.active, 0)
-        if self._watermark_segment is segment:
-            # Nothing above the watermark is given up, so it lies where the next segment begins.
-            after = bisect_right(self.segments, segment.base_offset, key=_base_offset)
-            self._watermark_segment, self._watermark_position = self.segments[after], 0
+        self.unsynced.forget(segment)
+        self.positions.forget(segment)
 
     # Compacting.
 
@@ -592,7 +446,3 @@ class Log:
     def batches(self) -> "Sequence[tuple[int, int, int, int, int, int]]":
         """Every batch's header facts in order (see `segment.Batch`): for inspection and tests."""
         return [batch for segment in self.segments for batch in segment.batches(0, segment.size)]
-
-
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset

@@ -235,10 +235,10 @@ class Logs:
         log.cleaned_offset = min(self._saved[CLEANED_OFFSETS].get(key, 0), bound)
         self.saved_watermarks[key] = min(self.saved_watermarks.get(key, 0), bound)
         if metadata is not None:
-            log.sync_with(metadata)
+            log.unsynced.add_beside(metadata)
         elif not self.clean and log.recovery_point == 0 and self.found[key] is not None:
             # Whoever created it may have died before its first sync.
-            log.sync_with(_Unopened(self.disk, f"{log.directory}/{PARTITION_METADATA}"))
+            log.unsynced.add_beside(_Unopened(self.disk, f"{log.directory}/{PARTITION_METADATA}"))
         if sync:
             settling.settle(log)
         del self.found[key]
@@ -290,7 +290,7 @@ class Logs:
             now_ms=now_ms,
             limits=self.limits,
         )
-        log.sync_with(metadata)
+        log.unsynced.add_beside(metadata)
         self._opened[key] = log
         return log
 
@@ -403,7 +403,7 @@ class Logs:
             files.run()
             _forget_truncations(files)
         # What was quarantined while it was served may have a tail that nobody synced.
-        broken = any(log.failure is not None and (not log.quarantined or log.unsynced) for log in logs)
+        broken = any(log.failure is not None and (not log.quarantined or log.unsynced.segments) for log in logs)
         for log in logs:
             log.close(clean=False)
         self._opened.clear()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from skidway.errors import DamagedLog, StorageError
 from skidway.limits import INT64_MAX
 from skidway.log.index import OffsetIndex, TimeIndex
+from skidway.log.settings import LogSettings
 from skidway.ports import Disk, File
 from skidway.records.batch import HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
 
@@ -133,6 +134,14 @@ class Segment:
         self._index = OffsetIndex.from_bytes(index)
         self._times = TimeIndex.from_bytes(times)
         self.pinned = True
+
+    def add_index_entry(self, last_offset: int, position: int, settings: LogSettings) -> None:
+        """Of the batch there that ends with `last_offset`. A full index closes the segment."""
+        self.index.append(last_offset - self.base_offset, position)
+        self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        self.index_due = position + settings.index_interval_bytes
+        if (len(self.index) + 1) * 8 > settings.segment_index_bytes:
+            self.roll_after_ms = -1
 
     def note_index_ends(self, interval: int) -> None:
         """Continue where the loaded indexes stop."""

@@ -106,7 +106,7 @@ def restart(log: Log, offset: int, now_ms: int) -> None:
         log.truncated = begin_anew(log.disk, log.directory, truncated)
         segment = Segment(log.disk, log.directory, offset, 0, now_ms)
         segment.create_file(log.settings.index_interval_bytes)
-        log.sync_beside()
+        log.unsynced.sync_beside()
     except OSError as error:
         raise _failed(log, error) from error
     log.segments[:] = [segment]
@@ -115,7 +115,7 @@ def restart(log: Log, offset: int, now_ms: int) -> None:
     log.epochs = LeaderEpochs()
     log.failure = None
     log.quarantined = False
-    log.health = Health()  # a sync that failed was one of other files
+    log.unsynced.health = Health()  # a sync that failed was one of other files
     log.start_offset = log.synced_offset = log.high_watermark = offset
     log.end_at(offset, 0)
 

@@ -33,7 +33,7 @@ def _refusal(quorum: Quorum, epoch: int) -> ErrorCode:
 def on_fetch(quorum: Quorum, request: Fetch, now_ms: int) -> FetchAnswer:
     if request.epoch > quorum.epoch:
         # A replica that stood in a later epoch and never was heard could not come back otherwise.
-        quorum.step_down(request.epoch, now_ms)
+        quorum.become_unattached(request.epoch, now_ms)
     answer = fetch_answer(quorum, request)
     if answer.error:
         return answer

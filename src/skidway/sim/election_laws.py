@@ -28,7 +28,7 @@ class ElectionLaws:
 
     def on_step(self, host: Host, node: Node) -> None:
         machine = node.quorum.quorum
-        seen = (machine._remembered, machine.leads, machine.high_watermark)
+        seen = (machine.remembered, machine.leads, machine.high_watermark)
         if seen != self._seen.get(node.settings.node_id):
             self._seen[node.settings.node_id] = seen
             self._check_vote(host, machine)

@@ -11,12 +11,12 @@ from skidway.limits import INT64_MAX
 from skidway.log import producers
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.loading import Loader
-from skidway.log.log import Log
 from skidway.log.logs import Logs
 from skidway.log.producers import Producers
 from skidway.log.recovery import Replay
 from skidway.log.segment import Segment
 from skidway.log.sync import SyncTicket
+from skidway.log.unsynced import Unsynced
 from skidway.metadata.image import Image
 from skidway.runtime.replicated import Replicated
 from skidway.wire.schema.metadata_records import ProducerIdsRecord
@@ -39,14 +39,14 @@ def acknowledges_before_sync() -> Iterator[None]:
 @contextmanager
 def directories_not_synced() -> Iterator[None]:
     """New segments lose their names in a crash (KAFKA-3968)."""
-    original = Log.new_ticket
+    original = Unsynced.ticket
 
-    def ticket(self: Log) -> SyncTicket:
-        made = original(self)
+    def ticket(self: Unsynced, end_offset: int) -> SyncTicket:
+        made = original(self, end_offset)
         made.directories = []
         return made
 
-    with patch.object(Log, "new_ticket", ticket):
+    with patch.object(Unsynced, "ticket", ticket):
         yield
 
 

@@ -10,10 +10,12 @@ from skidway.groups.consumer_group import ConsumerGroup
 from skidway.groups.offsets import Offsets
 from skidway.groups.reconciliation import ConsumerMember
 from skidway.quorum import replication
+from skidway.quorum.elections import Elections
 from skidway.quorum.followers import Followers
 from skidway.quorum.log import MetadataLog
-from skidway.quorum.machine import Quorum, Role
+from skidway.quorum.machine import Quorum
 from skidway.quorum.messages import Fetch, FetchAnswer, Vote
+from skidway.quorum.role import Role
 from skidway.quorum.state_file import StateFile
 from skidway.quorum.storage import Remembered
 from skidway.quorum.voters import Voters
@@ -69,26 +71,28 @@ def minority_elects() -> Iterator[None]:
 def grants_any_log() -> Iterator[None]:
     """A vote for somebody who lacks committed records."""
 
-    def may_grant(self: Quorum, request: Vote) -> bool:
+    def may_grant(self: Elections, request: Vote) -> bool:
+        quorum = self.quorum
         if request.pre_vote:
-            return self.role is not Role.LEADER and not self.fetched_from_leader
-        return self.leader == -1 and self.voted in (None, request.candidate)
+            return quorum.role is not Role.LEADER and not quorum.fetched_from_leader
+        return quorum.leader == -1 and quorum.voted in (None, request.candidate)
 
-    with patch.object(Quorum, "_may_grant", may_grant):
+    with patch.object(Elections, "may_grant", may_grant):
         yield
 
 
 @contextmanager
 def votes_twice() -> Iterator[None]:
     """A vote for whoever asks last in an epoch."""
-    original = Quorum._may_grant
+    original = Elections.may_grant
 
-    def may_grant(self: Quorum, request: Vote) -> bool:
+    def may_grant(self: Elections, request: Vote) -> bool:
+        quorum = self.quorum
         if request.pre_vote:
             return original(self, request)
-        return (request.last_epoch, request.end_offset) >= (self.log.last_epoch, self.log.end_offset)
+        return (request.last_epoch, request.end_offset) >= (quorum.log.last_epoch, quorum.log.end_offset)
 
-    with patch.object(Quorum, "_may_grant", may_grant):
+    with patch.object(Elections, "may_grant", may_grant):
         yield
 
 
@@ -98,8 +102,8 @@ def leads_on_after_restart() -> Iterator[None]:
     original = Quorum._resume
 
     def resume(self: Quorum, now_ms: int) -> None:
-        if self._remembered.leader == self.me.node_id and self.is_voter:
-            self._become_leader([self.me], now_ms)
+        if self.remembered.leader == self.me.node_id and self.is_voter:
+            self.become_leader([self.me], now_ms)
         else:
             original(self, now_ms)
 

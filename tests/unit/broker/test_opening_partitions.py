@@ -287,7 +287,7 @@ def test_a_node_votes_and_stays_a_member_while_it_opens() -> None:
     assert not node.serving
     assert node.image.brokers[slow].fenced
     node.hosting.opening.stopped = False  # type: ignore[union-attr]
-    node._open_more_soon()
+    node.start.open_more_soon()
     cluster.until(lambda: node.serving and not node.registration.fenced)
     cluster.until(lambda: cluster.agree("t"))
     assert read(cluster, slow, "t") == [b"kept"]

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from quorum_disks import StoredLog
 
-from skidway.quorum.machine import Quorum, Role
+from skidway.quorum.machine import Quorum
 from skidway.quorum.messages import Ask, Fetch, FetchSnapshot, Vote
 from skidway.quorum.replication import CUT_OFF
+from skidway.quorum.role import Role
 from skidway.quorum.voters import Member, Voters
 
 if TYPE_CHECKING:

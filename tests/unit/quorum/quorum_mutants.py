@@ -8,9 +8,12 @@ from unittest.mock import patch
 from quorum_disks import DiskMemory, MemoryLog, RealLog
 
 from skidway.quorum import replication, snapshots, state_file
+from skidway.quorum.elections import Elections
 from skidway.quorum.followers import Followers
-from skidway.quorum.machine import Quorum, Role
+from skidway.quorum.machine import Quorum
 from skidway.quorum.messages import EpochEnd, Fetch, FetchAnswer, Vote
+from skidway.quorum.requests import Requests
+from skidway.quorum.role import Role
 from skidway.quorum.state_file import StateFile
 from skidway.quorum.storage import Remembered
 from skidway.quorum.voters import VoterHistory, Voters
@@ -42,28 +45,30 @@ def epoch_not_persisted() -> Iterator[None]:
 def grants_any_log() -> Iterator[None]:
     """A vote for somebody who lacks committed records."""
 
-    def may_grant(self: Quorum, request: Vote) -> bool:
+    def may_grant(self: Elections, request: Vote) -> bool:
+        quorum = self.quorum
         if request.pre_vote:
-            return self.role is not Role.LEADER and not self.fetched_from_leader
-        if request.epoch > self.epoch:
+            return quorum.role is not Role.LEADER and not quorum.fetched_from_leader
+        if request.epoch > quorum.epoch:
             return True
-        return self.leader == -1 and self.voted in (None, request.candidate)
+        return quorum.leader == -1 and quorum.voted in (None, request.candidate)
 
-    with patch.object(Quorum, "_may_grant", may_grant):
+    with patch.object(Elections, "may_grant", may_grant):
         yield
 
 
 @contextmanager
 def votes_twice() -> Iterator[None]:
     """A vote for whoever asks last in an epoch."""
-    original = Quorum._may_grant
+    original = Elections.may_grant
 
-    def may_grant(self: Quorum, request: Vote) -> bool:
+    def may_grant(self: Elections, request: Vote) -> bool:
+        quorum = self.quorum
         if request.pre_vote:
             return original(self, request)
-        return (request.last_epoch, request.end_offset) >= (self.log.last_epoch, self.log.end_offset)
+        return (request.last_epoch, request.end_offset) >= (quorum.log.last_epoch, quorum.log.end_offset)
 
-    with patch.object(Quorum, "_may_grant", may_grant):
+    with patch.object(Elections, "may_grant", may_grant):
         yield
 
 
@@ -140,8 +145,8 @@ def leads_on_after_restart() -> Iterator[None]:
     original = Quorum._resume
 
     def resume(self: Quorum, now_ms: int) -> None:
-        if self._remembered.leader == self.me.node_id and self.is_voter:
-            self._become_leader([self.me], now_ms)
+        if self.remembered.leader == self.me.node_id and self.is_voter:
+            self.become_leader([self.me], now_ms)
         else:
             original(self, now_ms)
 
@@ -210,9 +215,9 @@ def no_check_quorum() -> Iterator[None]:
 @contextmanager
 def takes_late_answers() -> Iterator[None]:
     """What a fetch that was given up brings is appended all the same."""
-    original = Quorum._answered
+    original = Requests.finish
 
-    def answered(self: Quorum, node_id: int, request: Any) -> bool:
+    def finish(self: Requests, node_id: int, request: Any) -> bool:
         original(self, node_id, request)
         return True
 
@@ -223,7 +228,7 @@ def takes_late_answers() -> Iterator[None]:
         original_fetch(quorum, forged, answer, now_ms)
 
     with (
-        patch.object(Quorum, "_answered", answered),
+        patch.object(Requests, "finish", finish),
         patch.object(replication, "on_fetch_answer", on_fetch_answer),
     ):
         yield

@@ -69,7 +69,7 @@ def test_a_follower_that_lost_its_connection_does_not_disturb() -> None:
         follower = next(h for h in world.hosts.values() if h.member in leader.machine.voters and h is not leader)
         assert follower.machine is not None
         for _ in range(5):
-            for node_id, (_, request) in list(follower.machine._asked.items()):
+            for node_id, (_, request) in list(follower.machine.requests.under_way.items()):
                 follower.machine.on_unanswered(node_id, request, world.now_ms)
             world.pump(follower.member.node_id)
             world.run(world.now_ms + 60)

@@ -9,7 +9,7 @@ from quorum_disks import Disk, DiskMemory, MemoryLog
 from skidway.errors import ErrorCode, StorageError
 from skidway.limits import INT32_MAX
 from skidway.quorum.followers import REPLICAS_MAX
-from skidway.quorum.machine import Quorum, Role
+from skidway.quorum.machine import Quorum
 from skidway.quorum.messages import (
     EpochEnd,
     Fetch,
@@ -19,6 +19,7 @@ from skidway.quorum.messages import (
     Vote,
     VoteAnswer,
 )
+from skidway.quorum.role import Role
 from skidway.quorum.settings import QuorumSettings
 from skidway.quorum.storage import Remembered
 from skidway.quorum.voters import Member, VoterHistory

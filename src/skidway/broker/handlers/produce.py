@@ -60,7 +60,7 @@ def handle(node: Node, call: Call, request: ProduceRequest) -> ProduceResponse |
                 if acks == NO_ACKS:
                     raise Hangup(f"a produce with acks=0 failed: {error}") from error
                 if isinstance(error, StorageError):
-                    node.on_refused(partition, error, call.now_ms)
+                    node.room.on_refused(partition, error, call.now_ms)
                 answers.append(_refusal(data.index, error))
                 refused = True
                 continue
