@@ -67,13 +67,21 @@ class Target:
         self.session = session
         self.topic_id = topic_id
         self.index = asked.partition
-        self.told_high_watermark = -1
-        self.told_start_offset = -1
+        self.leader_epoch = asked.current_leader_epoch
         self.partition: Partition | None = None
         """Where it is told of what happens."""
+        self.forget_what_was_told()
         self.update(asked)
 
+    def forget_what_was_told(self) -> None:
+        """The follower may have taken no notice of it."""
+        self.told_high_watermark = -1
+        self.told_start_offset = -1
+
     def update(self, asked: FetchPartition) -> None:
+        if asked.current_leader_epoch != self.leader_epoch:
+            # An answer that it got in the meantime was to somebody it is not any more.
+            self.forget_what_was_told()
         self.offset = asked.fetch_offset
         self.start_offset = asked.log_start_offset
         self.max_bytes = asked.partition_max_bytes
@@ -297,9 +305,11 @@ class ReplicaPolls:
         for target, data in found:
             if not _is_news(target, data):
                 continue
-            failed = data.error_code != 0
-            target.told_high_watermark = -1 if failed else data.high_watermark
-            target.told_start_offset = -1 if failed else data.log_start_offset
+            if data.error_code != 0 or data.diverging_epoch.epoch >= 0:
+                target.forget_what_was_told()
+            else:
+                target.told_high_watermark = data.high_watermark
+                target.told_start_offset = data.log_start_offset
             if data.records is not NO_RECORDS and target in ready:
                 del ready[target]
                 ready[target] = None

@@ -1,5 +1,6 @@
 """Followers fetch: what counts, what they are told, and what becomes of the in-sync set."""
 
+import dataclasses
 from typing import Any
 from unittest.mock import patch
 
@@ -232,6 +233,35 @@ def test_a_diverging_log_is_told_so_and_does_not_count(world: World) -> None:
     assert partition.log.high_watermark == 0, "a position in another log says nothing"
     second.ask({ORDERS: 1}, last_epoch=epoch)
     assert partition.log.high_watermark == 1
+
+
+def test_a_follower_hears_of_the_watermark_after_its_log_was_cut(world: World) -> None:
+    """Of an answer that tells it to cut nothing else counts; there may be nothing more to hear for days."""
+    second, third = followers(world)
+    partition = world.partition("orders")
+    write(world, b"a")
+    world.end_turn()
+    epoch = partition.leader.epoch
+    for follower in (second, third):
+        follower.ask({ORDERS: 0})
+        follower.ask({ORDERS: 1}, last_epoch=epoch)
+    assert partition.log.high_watermark == 1
+    second.session_id = second.session_epoch = 0
+    assert second.ask({ORDERS: 5}, last_epoch=epoch)[ORDERS].diverging_epoch.end_offset == 1
+    assert second.ask({ORDERS: 1}, last_epoch=epoch)[ORDERS].high_watermark == 1
+    assert second.ask({}) == {}
+
+
+def test_a_follower_hears_of_the_watermark_again_in_a_new_epoch(world: World) -> None:
+    """What it was told in the old one may have come when it followed in the new one already."""
+    second, _ = followers(world)
+    partition = world.partition("orders")
+    told = second.ask({ORDERS: 0})[ORDERS]
+    assert told.high_watermark == 0
+    role = partition.role
+    partition.lead(dataclasses.replace(role, leader_epoch=role.leader_epoch + 1), world.clock.now_ms)
+    assert second.ask({ORDERS: 0})[ORDERS].high_watermark == 0
+    assert second.ask({}) == {}
 
 
 @pytest.mark.parametrize(
