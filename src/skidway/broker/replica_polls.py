@@ -5,8 +5,8 @@ much there is: a fetch looks only at the partitions it names and at those that a
 in them since they were last found to have nothing new. What it says about all the others, that they are still where
 they were, is noted when it matters: `wake` tells the leader when a follower last asked for more than there was.
 
-At most one fetch of a session waits. A partition has one target for each follower: a new session takes it over, so
-what a follower left behind, whatever happened to it, stays bounded.
+At most one fetch of a session waits. A partition has one target for each follower: a new session takes it over and ends
+the one that had it, so what a follower left behind, whatever happened to it, stays bounded.
 """
 
 from __future__ import annotations
@@ -400,7 +400,10 @@ class ReplicaPolls:
         watchers = self._watchers.setdefault(partition, {})
         left_behind = watchers.get(target.session.replica_id)
         if left_behind is not None:
-            self._drop(left_behind)
+            # As a whole: if its follower still uses it, because this fetch was sent long ago and came late, it has to
+            # hear that it has none any more. It would wait for ever for what is not in its session.
+            self._close(left_behind.session)
+            self._finish(left_behind.session)
             watchers = self._watchers.setdefault(partition, {})
         watchers[target.session.replica_id] = target
         target.partition = partition

@@ -297,6 +297,25 @@ def test_a_session_begun_anew_takes_over_what_the_last_one_watched(world: World)
     assert not world.partition("orders").watched
 
 
+def test_a_fetch_that_was_given_up_and_comes_late_does_not_starve_the_session_that_took_its_place(world: World) -> None:
+    """A network that was cut delivers it behind the ones that were sent after it, on another connection."""
+    second, _ = followers(world)
+    second.ask({ORDERS: 0})
+    second.fetch({}, max_wait_ms=500)
+    late = second.again()
+    late.fetch({ORDERS: 0}, max_wait_ms=500)
+    late.peer.connection.closed()
+    write(world, b"a")
+    world.end_turn()
+    assert second.reply() == {}, "a wait for nothing is over at once"
+    second.fetch({}, max_wait_ms=500)
+    world.end_turn()
+    assert second.peer.reply().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    second.session_epoch = 0
+    assert len(second.ask({ORDERS: 0})[ORDERS].records) > 0
+    assert [session.replica_id for session in world.node.replica_polls.sessions.values()] == [2]
+
+
 def test_a_partition_can_be_left_out_for_a_while(world: World) -> None:
     second, _ = followers(world)
     second.ask({ORDERS: 0})
