@@ -36,9 +36,7 @@ def open_log(disk: SimDisk, settings: LogSettings = SETTINGS, limits: Limits | N
     )
 
 
-def write(
-    log: Log, *pairs: Pair, timestamp: int = NOW, codec: int = 0, epoch: int = 0, **batch_settings: int
-) -> int:
+def write(log: Log, *pairs: Pair, timestamp: int = NOW, codec: int = 0, epoch: int = 0, **batch_settings: int) -> int:
     records = [
         Record(0, timestamp + i, key.encode(), None if value is None else value.encode(), [("h", b"1")])
         for i, (key, value) in enumerate(pairs)
