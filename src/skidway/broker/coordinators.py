@@ -340,6 +340,9 @@ class Coordinators:
 
     def _arm(self, coordinator: Coordinator) -> None:
         """Have it ticked when something of it is over. A tick too early does no harm, so a timer only moves down."""
+        if coordinator.host.is_unusable:
+            self._load_again(coordinator)
+            return
         deadline_ms = coordinator.host.machine.deadline_ms
         timer = coordinator.timer
         if timer is not None and timer.armed:
@@ -347,6 +350,12 @@ class Coordinators:
                 return
             timer.cancel()
         coordinator.timer = self._node.timers.at(deadline_ms, lambda: self._tick(coordinator))
+
+    def _load_again(self, coordinator: Coordinator) -> None:
+        """A write failed, and then what is stored could not be read. If it still cannot, that is told."""
+        for partition in [partition for partition, loaded in self._loaded.items() if loaded is coordinator]:
+            self.on_removed(partition)
+            self.on_role_changed(partition)
 
     def _tick(self, coordinator: Coordinator) -> None:
         if self._node.failure is None:
