@@ -82,9 +82,10 @@ class TopicsView:
 class Coordinator:
     """One partition's machine, its host, and its timer."""
 
-    __slots__ = ("host", "timer")
+    __slots__ = ("host", "partition", "timer")
 
-    def __init__(self, host: Replicated[GroupCoordinator, GroupRecord]) -> None:
+    def __init__(self, partition: Partition, host: Replicated[GroupCoordinator, GroupRecord]) -> None:
+        self.partition = partition
         self.host = host
         self.timer: Timer | None = None
 
@@ -192,8 +193,13 @@ class Coordinators:
             return
 
         def answer(reply: Reply | ProtocolError) -> None:
-            # Every member takes this for a reason to look for its coordinator again, and to come back.
-            respond(NotCoordinator(reply.message or "") if isinstance(reply, StorageError) else reply)
+            if not isinstance(reply, StorageError):
+                respond(reply)
+                return
+            # Every member takes this for a reason to look for its coordinator again, and to come back. If the disk is
+            # full, that should be another node by then.
+            respond(NotCoordinator(reply.message or ""))
+            self._node.on_refused(coordinator.partition, reply, now_ms)
 
         self._submit(coordinator, operation, now_ms, answer)
 
@@ -289,7 +295,7 @@ class Coordinators:
                 # Also where nothing was proven: that it shows no records does not mean that there are no groups.
                 raise StorageError(partition.log.failure or "")
             if coordinator is None:
-                coordinator = self._loading[partition] = Coordinator(self._new_host(partition))
+                coordinator = self._loading[partition] = Coordinator(partition, self._new_host(partition))
             loaded = coordinator.host.load_some()
         except StorageError as error:
             del self._loading[partition]
@@ -340,6 +346,9 @@ class Coordinators:
 
     def _arm(self, coordinator: Coordinator) -> None:
         """Have it ticked when something of it is over. A tick too early does no harm, so a timer only moves down."""
+        if coordinator.host.is_unusable:
+            self._load_again(coordinator)
+            return
         deadline_ms = coordinator.host.machine.deadline_ms
         timer = coordinator.timer
         if timer is not None and timer.armed:
@@ -347,6 +356,13 @@ class Coordinators:
                 return
             timer.cancel()
         coordinator.timer = self._node.timers.at(deadline_ms, lambda: self._tick(coordinator))
+
+    def _load_again(self, coordinator: Coordinator) -> None:
+        """A write failed, and then what is stored could not be read. If it still cannot, that is told."""
+        partition = coordinator.partition
+        if self._loaded.get(partition) is coordinator:
+            self.on_removed(partition)
+            self.on_role_changed(partition)
 
     def _tick(self, coordinator: Coordinator) -> None:
         if self._node.failure is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from skidway.broker.refusals import Refusals
 from skidway.broker.turn import Turn
 from skidway.errors import (
     InvalidTopic,
@@ -68,7 +69,7 @@ class Partition:
         "log",
         "min_in_sync",
         "read_elsewhere_until_ms",
-        "refused",
+        "refusals",
         "removed",
         "role",
         "rules",
@@ -108,8 +109,7 @@ class Partition:
         self.syncing = False
         self.compacting = False
         self.removed = False
-        self.refused: StorageError | NotEnoughReplicas | None = None
-        """Why the last batch was not taken, if it is worth another try."""
+        self.refusals = Refusals()
         self.follower_throttle: Throttle | None = None
         self.read_elsewhere_until_ms = NEVER_MS
         """For how long readers may be with followers, who should then hear quickly of what is committed."""
@@ -172,6 +172,8 @@ class Partition:
             self.unclean = True
         self.role = role
         self.alone = len(role.replicas) == 1
+        # Whoever leads next takes what was refused here, and this node may not remember its producers by then.
+        self.refusals.clear()
         self.leader = NotLeading(role.leader, role.leader_epoch, role.partition_epoch, role.replicas, role.in_sync)
         self.leader.min_in_sync = self.min_in_sync
 
@@ -201,27 +203,28 @@ class Partition:
                     return Appended(original, end_offset, -1)
             base_offset = self.append(batch, header, wall_ms)
         except (StorageError, NotEnoughReplicas) as error:
-            self.refused = error.with_traceback(None)
+            self.refusals.note(records, error)
             raise
-        self.refused = None
+        if self.refusals:
+            self.refusals.taken(header.producer_id)
         append_time_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else -1
         return Appended(base_offset, log.end_offset, append_time_ms)
 
     def _check_producer(self, header: BatchHeader) -> int | None:
-        """Where the batch is already, if it is. One that skips those refused before it is refused like them.
-
-        librdkafka takes OUT_OF_ORDER_SEQUENCE_NUMBER for a loss: it would begin a new producer epoch and send again
-        what other partitions have but have not acknowledged yet.
-        """
-        producers, refused = self.log.producers, self.refused
+        """Where the batch is already, if it is. One that comes behind a refused one is refused like it."""
+        producers = self.log.producers
         try:
-            if refused is not None and header.base_sequence and header.producer_id not in producers.entries:
-                raise OutOfOrderSequence("what a new producer sent first was refused")
-            return producers.check(header)
+            # Of a producer that is not known any batch may be the first.
+            original = producers.check(header)
         except OutOfOrderSequence:
-            if refused is None:
+            if (refusal := self.refusals.behind(header)) is None:
                 raise
-            raise type(refused)(str(refused)) from None
+            raise refusal from None
+        if self.refusals and header.producer_id not in producers.entries:
+            refusal = self.refusals.behind(header)
+            if refusal is not None:
+                raise refusal
+        return original
 
     def append(self, batch: bytearray | memoryview, header: BatchHeader, wall_ms: int) -> int:
         """Append a batch that needs no checks; returns its base offset."""

@@ -5,8 +5,8 @@ much there is: a fetch looks only at the partitions it names and at those that a
 in them since they were last found to have nothing new. What it says about all the others, that they are still where
 they were, is noted when it matters: `wake` tells the leader when a follower last asked for more than there was.
 
-At most one fetch of a session waits. A partition has one target for each follower: a new session takes it over, so
-what a follower left behind, whatever happened to it, stays bounded.
+At most one fetch of a session waits. A partition has one target for each follower: a new session takes it over and ends
+the one that had it, so what a follower left behind, whatever happened to it, stays bounded.
 """
 
 from __future__ import annotations
@@ -67,13 +67,21 @@ class Target:
         self.session = session
         self.topic_id = topic_id
         self.index = asked.partition
-        self.told_high_watermark = -1
-        self.told_start_offset = -1
+        self.leader_epoch = asked.current_leader_epoch
         self.partition: Partition | None = None
         """Where it is told of what happens."""
+        self.forget_what_was_told()
         self.update(asked)
 
+    def forget_what_was_told(self) -> None:
+        """The follower may have taken no notice of it."""
+        self.told_high_watermark = -1
+        self.told_start_offset = -1
+
     def update(self, asked: FetchPartition) -> None:
+        if asked.current_leader_epoch != self.leader_epoch:
+            # An answer that it got in the meantime was to somebody it is not any more.
+            self.forget_what_was_told()
         self.offset = asked.fetch_offset
         self.start_offset = asked.log_start_offset
         self.max_bytes = asked.partition_max_bytes
@@ -297,9 +305,11 @@ class ReplicaPolls:
         for target, data in found:
             if not _is_news(target, data):
                 continue
-            failed = data.error_code != 0
-            target.told_high_watermark = -1 if failed else data.high_watermark
-            target.told_start_offset = -1 if failed else data.log_start_offset
+            if data.error_code != 0 or data.diverging_epoch.epoch >= 0:
+                target.forget_what_was_told()
+            else:
+                target.told_high_watermark = data.high_watermark
+                target.told_start_offset = data.log_start_offset
             if data.records is not NO_RECORDS and target in ready:
                 del ready[target]
                 ready[target] = None
@@ -390,7 +400,10 @@ class ReplicaPolls:
         watchers = self._watchers.setdefault(partition, {})
         left_behind = watchers.get(target.session.replica_id)
         if left_behind is not None:
-            self._drop(left_behind)
+            # As a whole: if its follower still uses it, because this fetch was sent long ago and came late, it has to
+            # hear that it has none any more. It would wait for ever for what is not in its session.
+            self._close(left_behind.session)
+            self._finish(left_behind.session)
             watchers = self._watchers.setdefault(partition, {})
         watchers[target.session.replica_id] = target
         target.partition = partition

@@ -7,7 +7,7 @@ What stays, as in Kafka: the newest record of each key; a tombstone until its de
 batch (attribute bit 6, base timestamp) when it is first compacted; control batches; everything behind the last batch
 the map of keys had room for, and behind the first transactional batch. Offsets never change: a batch keeps its base
 offset and its last one. A batch left without records stays as a bare header if it is the last of its producer or of
-its file.
+its file, or the first of its leader epoch: where epochs began must be told by every copy of the log.
 
 When a horizon is in a file, no older record of its keys is left in that file or in an older one: only therefore a
 tombstone may go when its time has come.
@@ -125,7 +125,7 @@ def compact(disk: Disk, task: CompactionTask) -> CompactionResult:
 
 
 class _Compactor:
-    __slots__ = ("disk", "end_offset", "fates", "map", "next_fate", "result", "task", "unreadable")
+    __slots__ = ("disk", "end_offset", "epoch", "fates", "map", "next_fate", "result", "task", "unreadable")
 
     def __init__(self, disk: Disk, task: CompactionTask) -> None:
         self.disk = disk
@@ -137,6 +137,8 @@ class _Compactor:
         self.next_fate = 0
         self.unreadable: set[int] = set()
         """Base offsets of dirty batches."""
+        self.epoch = 0
+        """The leader's, of the last batch that was cleaned. None came before 0, so nobody asks where that one began."""
         self.result = CompactionResult(task.dirty_offset)
 
     def run(self) -> CompactionResult:
@@ -231,9 +233,11 @@ class _Compactor:
                 output.changed = True
             kept, changed = self._filter(fields, data, at)
             output.changed = output.changed or changed
+            begins_epoch = fields[2] > self.epoch
+            self.epoch = fields[2]
             if kept is None:
                 bare = _bare_header(fields)
-                if self.task.producers.get(fields[9]) != fields[0] + fields[6]:
+                if self.task.producers.get(fields[9]) != fields[0] + fields[6] and not begins_epoch:
                     output.bare = bare
                     continue
                 kept = bare

@@ -130,8 +130,8 @@ class Loader:
             if self.proven > 0:
                 return self._quarantined(segments, start_offset, "its segment files are missing")
             segments = [self._new_segment(start_offset)]
-        epochs = self._read_epochs(snapshot)
         try:
+            epochs = self._read_epochs(segments, snapshot)
             end_offset, scanned = self._replay(segments, snapshot, epochs)
         except (Unproven, StorageError) as error:
             return self._quarantined(segments, start_offset, str(error))
@@ -268,14 +268,18 @@ class Loader:
                 self.names.remove(name)
                 self.disk.remove(path)
 
-    def _read_epochs(self, snapshot: int) -> LeaderEpochs:
-        if LEADER_EPOCHS not in self.names:
-            return LeaderEpochs()
+    def _read_epochs(self, segments: list[Segment], snapshot: int) -> LeaderEpochs:
         try:
-            self.saved_epochs = read_epochs(self.disk.read(f"{self.directory}/{LEADER_EPOCHS}"))
+            names = self.names
+            saved = read_epochs(self.disk.read(f"{self.directory}/{LEADER_EPOCHS}")) if LEADER_EPOCHS in names else []
         except CorruptCheckpoint:
-            return LeaderEpochs()
-        epochs = LeaderEpochs(self.saved_epochs)
+            saved = []
+        epochs = LeaderEpochs(saved)
+        if saved and epochs.entries() == saved:
+            self.saved_epochs = saved
+        else:
+            # A replica that does not know them would never notice that its log parts from its leader's.
+            epochs = _epochs_of_batches(segments, snapshot)
         # What the replay will see, it sees from the batches.
         epochs.truncate_to(snapshot)
         return epochs
@@ -352,3 +356,15 @@ class Loader:
         # After a crash of the process alone the bytes may still be in memory only; what is served must be durable.
         for segment in segments:
             segment.synced_size = 0
+
+
+def _epochs_of_batches(segments: list[Segment], end_offset: int) -> LeaderEpochs:
+    epochs = LeaderEpochs()
+    for segment in segments:
+        if segment.base_offset >= end_offset:
+            break
+        for _, base_offset, last_offset, _, _, epoch in segment.batches(0, segment.size):
+            epochs.assign(epoch, base_offset)
+            if last_offset + 1 >= end_offset:
+                return epochs  # what follows may be torn
+    return epochs

@@ -124,6 +124,11 @@ class Replicated(Generic[AnyMachine, Record]):
         return self._machine
 
     @property
+    def is_unusable(self) -> bool:
+        """Whether nothing is decided here any more: another host has taken over, or the store cannot be read."""
+        return self._unusable is not None
+
+    @property
     def parked_count(self) -> int:
         return len(self._parked)
 

@@ -1,5 +1,6 @@
 """A broker that exists only on the wire: it registers, sends heartbeats and fetches as a test tells it to."""
 
+from copy import copy
 from typing import Any
 
 from broker_world import Peer, World, part
@@ -19,6 +20,13 @@ class Follower:
         self.session_epoch = 0
         self.broker_epoch = -1
         self.register()
+
+    def again(self) -> "Follower":
+        """The same run of the same broker on another connection, where it knows of no session."""
+        other = copy(self)
+        other.peer = self.world.peer()
+        other.session_id = other.session_epoch = 0
+        return other
 
     def register(self) -> None:
         """Begin a run, and be let in."""

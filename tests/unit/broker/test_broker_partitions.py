@@ -1,6 +1,7 @@
 """What happens to partitions while they are in use: deleted, made anew, reconfigured, on disks that fail."""
 
 import errno
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -375,6 +376,45 @@ def test_a_batch_behind_one_that_found_no_room_is_refused_like_it() -> None:
     peer.produce("t", batch(b"skips", producer_id=7, producer_epoch=0, base_sequence=5))
     assert code(peer.reply()) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert read(world, "t") == [bytes(1000), b"small"]
+
+
+def test_a_refused_batch_of_a_forgotten_producer_is_taken_when_there_is_room() -> None:
+    """It was silent for days, so any of its sequences may be the first: the one that was refused, not those behind it.
+    Others that were forgotten have nothing to do with it."""
+    world = World()
+    peer = world.peer()
+    peer.create("t", flush="os")
+    large, small = (
+        batch(value, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        for sequence, value in ((50, bytes(1000)), (51, b"small"))
+    )
+    world.disk.capacity = world.disk.used() + 500
+    for one in (large, small):
+        peer.produce("t", one)
+        assert code(peer.reply()) == STORAGE_ERROR
+    world.disk.capacity = None
+    peer.produce("t", batch(b"other", producer_id=8, producer_epoch=0, base_sequence=90))
+    assert code(peer.reply()) == 0
+    for one, expected in ((small, STORAGE_ERROR), (large, 0), (small, 0)):
+        peer.produce("t", one)
+        assert code(peer.reply()) == expected
+    assert read(world, "t") == [b"other", bytes(1000), b"small"]
+
+
+def test_what_was_refused_is_another_leaders_affair_when_the_lead_is_lost() -> None:
+    world = World()
+    peer = world.peer()
+    peer.create("t", flush="os")
+    partition = world.partition("t")
+    world.disk.capacity = world.disk.used() + 500
+    peer.produce("t", batch(bytes(1000), producer_id=7, producer_epoch=0, base_sequence=50))
+    assert code(peer.reply()) == STORAGE_ERROR
+    world.disk.capacity = None
+    role = partition.role
+    partition.follow(replace(role, leader=2, leader_epoch=role.leader_epoch + 1), world.clock.now_ms)
+    partition.lead(replace(role, leader_epoch=role.leader_epoch + 2), world.clock.now_ms)
+    peer.produce("t", batch(b"went on", producer_id=7, producer_epoch=0, base_sequence=60))
+    assert code(peer.reply()) == 0
 
 
 def test_a_partition_whose_files_could_not_be_made_comes_when_there_is_room() -> None:

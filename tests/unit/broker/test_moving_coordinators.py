@@ -160,3 +160,26 @@ def test_while_many_groups_are_loaded_others_are_served(monkeypatch: pytest.Monk
     assert len(told) > 5
     assert replies[0].topics[0].partitions[0].committed_offset == 49
     assert [group.group_id for group in replies[1].groups] == [GROUP]
+
+
+def test_a_coordinator_without_room_for_what_is_committed_gives_way_to_another() -> None:
+    """Nobody writes anything else to that node: the refused commits alone have to tell that its disk is full."""
+    cluster = made()
+    create(cluster, "t", 60)
+    first = found(cluster)
+    disk = cluster.disks[first]
+    disk.capacity = disk.used() + 150_000
+
+    def commit_much() -> int:
+        entries = [
+            part("OffsetCommit", "OffsetCommitRequestPartition", index, 7, committed_metadata="m" * 4_000)
+            for index in range(60)
+        ]
+        topics = [part("OffsetCommit", "OffsetCommitRequestTopic", name="t", partitions=entries)]
+        reply = ask(cluster, found(cluster), "OffsetCommit", **{**commit_fields(7), "topics": topics})
+        return int(reply.topics[0].partitions[0].error_code)
+
+    assert commit_much() == NOT_COORDINATOR
+    cluster.until(lambda: commit_much() == 0)
+    assert committed(cluster, found(cluster)) == 7
+    assert found(cluster) != first

@@ -1,5 +1,6 @@
 """Followers fetch: what counts, what they are told, and what becomes of the in-sync set."""
 
+import dataclasses
 from typing import Any
 from unittest.mock import patch
 
@@ -234,6 +235,35 @@ def test_a_diverging_log_is_told_so_and_does_not_count(world: World) -> None:
     assert partition.log.high_watermark == 1
 
 
+def test_a_follower_hears_of_the_watermark_after_its_log_was_cut(world: World) -> None:
+    """Of an answer that tells it to cut nothing else counts; there may be nothing more to hear for days."""
+    second, third = followers(world)
+    partition = world.partition("orders")
+    write(world, b"a")
+    world.end_turn()
+    epoch = partition.leader.epoch
+    for follower in (second, third):
+        follower.ask({ORDERS: 0})
+        follower.ask({ORDERS: 1}, last_epoch=epoch)
+    assert partition.log.high_watermark == 1
+    second.session_id = second.session_epoch = 0
+    assert second.ask({ORDERS: 5}, last_epoch=epoch)[ORDERS].diverging_epoch.end_offset == 1
+    assert second.ask({ORDERS: 1}, last_epoch=epoch)[ORDERS].high_watermark == 1
+    assert second.ask({}) == {}
+
+
+def test_a_follower_hears_of_the_watermark_again_in_a_new_epoch(world: World) -> None:
+    """What it was told in the old one may have come when it followed in the new one already."""
+    second, _ = followers(world)
+    partition = world.partition("orders")
+    told = second.ask({ORDERS: 0})[ORDERS]
+    assert told.high_watermark == 0
+    role = partition.role
+    partition.lead(dataclasses.replace(role, leader_epoch=role.leader_epoch + 1), world.clock.now_ms)
+    assert second.ask({ORDERS: 0})[ORDERS].high_watermark == 0
+    assert second.ask({}) == {}
+
+
 @pytest.mark.parametrize(
     ("offset", "leader_epoch", "expected"),
     [
@@ -265,6 +295,25 @@ def test_a_session_begun_anew_takes_over_what_the_last_one_watched(world: World)
     polls.expire(world.clock.now_ms)
     assert polls.sessions == {}
     assert not world.partition("orders").watched
+
+
+def test_a_fetch_that_was_given_up_and_comes_late_does_not_starve_the_session_that_took_its_place(world: World) -> None:
+    """A network that was cut delivers it behind the ones that were sent after it, on another connection."""
+    second, _ = followers(world)
+    second.ask({ORDERS: 0})
+    second.fetch({}, max_wait_ms=500)
+    late = second.again()
+    late.fetch({ORDERS: 0}, max_wait_ms=500)
+    late.peer.connection.closed()
+    write(world, b"a")
+    world.end_turn()
+    assert second.reply() == {}, "a wait for nothing is over at once"
+    second.fetch({}, max_wait_ms=500)
+    world.end_turn()
+    assert second.peer.reply().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    second.session_epoch = 0
+    assert len(second.ask({ORDERS: 0})[ORDERS].records) > 0
+    assert [session.replica_id for session in world.node.replica_polls.sessions.values()] == [2]
 
 
 def test_a_partition_can_be_left_out_for_a_while(world: World) -> None:

@@ -36,13 +36,13 @@ def open_log(disk: SimDisk, settings: LogSettings = SETTINGS, limits: Limits | N
     )
 
 
-def write(log: Log, *pairs: Pair, timestamp: int = NOW, codec: int = 0, **batch_settings: int) -> int:
+def write(log: Log, *pairs: Pair, timestamp: int = NOW, codec: int = 0, epoch: int = 0, **batch_settings: int) -> int:
     records = [
         Record(0, timestamp + i, key.encode(), None if value is None else value.encode(), [("h", b"1")])
         for i, (key, value) in enumerate(pairs)
     ]
     batch = build_batch(records, codec=codec, **batch_settings)  # type: ignore[arg-type]
-    return log.append(batch, read_header(batch), 0, timestamp)
+    return log.append(batch, read_header(batch), epoch, timestamp)
 
 
 def settle(log: Log) -> None:
@@ -201,6 +201,23 @@ def test_the_last_batch_of_a_producer_keeps_its_header() -> None:
     assert found == [(7, 0, 1, 2, 0), (8, 3, 5, 5, 0), (-1, -1, -1, -1, 1)]
     assert log.producers.state() == before
     assert open_log(log.disk).producers.state() == before  # type: ignore[arg-type]
+
+
+def test_the_first_batch_of_an_epoch_keeps_its_header() -> None:
+    """Whoever fetches the log anew, and leads it later, has to tell others exactly where each epoch ended: one that
+    has a tail of epoch 1 which nobody else ever had must not be told that epoch 1 went on for so long."""
+    log = open_log(SimDisk())
+    for epoch, count in ((1, 3), (2, 3), (4, 3)):
+        for number in range(count):
+            write(log, ("a", f"{epoch} {number}"), epoch=epoch)
+    write(log, ("b", "last"), epoch=4)
+    close_segment(log)
+    compact(log)
+    assert contents(log) == [(8, "a", "4 2"), (9, "b", "last")]
+    copy = open_log(SimDisk())
+    copy.append_fetched(b"".join(data for _, data in raw(log)), NOW)
+    assert copy.epochs.entries() == log.epochs.entries() == [(1, 0), (2, 3), (4, 6)]
+    assert copy.end_offset_for_epoch(1) == (1, 3)
 
 
 def test_control_batches_stay() -> None:

@@ -160,6 +160,31 @@ def test_a_checkpoint_that_a_roll_overtakes_does_not_save_the_segment() -> None:
     assert list(again.segments[0].index.offsets) == [1]
 
 
+@pytest.mark.parametrize("content", [b"garbage", b"0\n3\n1 0\n", b"0\n3\n1 9\n3 4\n4 6\n", b"", None])
+@pytest.mark.parametrize("clean", [True, False])
+def test_epochs_are_read_from_the_batches_where_their_file_is_of_no_use(content: bytes | None, clean: bool) -> None:
+    """Without them a follower would say nothing of its last epoch, and keep a tail that its leader does not have."""
+    disk = SimDisk()
+    log = open_log(disk, LogSettings(segment_bytes=300))
+    for epoch in (1, 1, 3, 4):
+        append(log, 2, epoch=epoch)
+    sync(log)
+    checkpoint(log)
+    known = log.epochs.entries()
+    assert known == [(1, 0), (3, 4), (4, 6)]
+    path = f"{DIRECTORY}/leader-epoch-checkpoint"
+    disk.remove(path)
+    if content is not None:
+        disk.write_atomic(path, content)
+    if not clean:
+        log.active.file.append(bytes(100))
+    again = open_log(disk, LogSettings(segment_bytes=300), clean=clean, recovery_point=log.recovery_point)
+    assert again.failure is None
+    assert again.epochs.entries() == known
+    checkpoint(again)
+    assert open_log(disk, recovery_point=log.recovery_point).epochs.entries() == known
+
+
 def test_indexes_that_lie_are_found_out() -> None:
     disk = SimDisk()
     settings = LogSettings(segment_bytes=3000, index_interval_bytes=200)
