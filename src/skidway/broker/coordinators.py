@@ -199,7 +199,7 @@ class Coordinators:
             # Every member takes this for a reason to look for its coordinator again, and to come back. If the disk is
             # full, that should be another node by then.
             respond(NotCoordinator(reply.message or ""))
-            self._node.on_refused(coordinator.partition, reply, now_ms)
+            self._node.room.on_refused(coordinator.partition, reply, now_ms)
 
         self._submit(coordinator, operation, now_ms, answer)
 
