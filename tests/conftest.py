@@ -8,6 +8,15 @@ settings.load_profile("patient")
 
 JOIN_GROUP = 11
 
+CHAOS_TIMEOUT_S = 3600
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long tests may take as long as a slow machine needs; the default bound is for those of `make test`."""
+    for item in items:
+        if item.get_closest_marker("chaos") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(CHAOS_TIMEOUT_S))
+
 
 @pytest.fixture(scope="session")
 def group_bootstrap(request: pytest.FixtureRequest) -> str:

@@ -108,7 +108,6 @@ def test_kill_9_in_a_loop_loses_nothing_acknowledged() -> None:
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(3600)
 def test_kill_9_in_a_long_loop_loses_nothing_acknowledged() -> None:
     kill_in_a_loop(CHAOS_ROUNDS, seed=2)
 

@@ -14,7 +14,7 @@ from skidway.testing import Broker
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
+pytestmark = pytest.mark.chaos
 
 KILLS = int(os.environ.get("SKIDWAY_SPARK_KILLS", "4"))
 KILLS_IN_PASSING = 2 * KILLS
