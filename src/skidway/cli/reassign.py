@@ -157,7 +157,7 @@ def _plan(
     from skidway.client.moves import NotEnoughBrokers, Place, spread
 
     brokers = admin.describe_cluster().brokers
-    allowed = _numbers(to, "--to") if to else [broker.id for broker in brokers.values() if not broker.fenced]
+    allowed = _numbers(to, "--to") if to else open_to_new(brokers)
     _refuse_absent(brokers, allowed)
     places = [Place(number, brokers[number].rack) for number in dict.fromkeys(allowed)]
     chosen = {key: replicas for key, replicas in before.items() if key[0] in names}
@@ -165,7 +165,19 @@ def _plan(
     try:
         return spread(chosen, places, replication, elsewhere, even=to is not None)
     except NotEnoughBrokers as error:
-        fail(f"{error}; name more with --to, or fewer replicas with --replication")
+        left_out = "" if to else drained_too(brokers)
+        fail(f"{error}{left_out}; name more with --to, or fewer replicas with --replication")
+
+
+def open_to_new(brokers: "dict[int, BrokerState]") -> list[int]:
+    """Where replicas may be put of which nobody says where."""
+    return [broker.id for broker in brokers.values() if not broker.fenced and not broker.drained]
+
+
+def drained_too(brokers: "dict[int, BrokerState]", *, but: int | None = None) -> str:
+    """Which other brokers do not count, and why, for who thinks that there are enough."""
+    others = [broker.id for broker in brokers.values() if broker.drained and broker.id != but]
+    return f" (without drained ones: {ids(others)})" if others else ""
 
 
 def _refuse_absent(brokers: "dict[int, BrokerState]", wanted: Iterable[int]) -> None:

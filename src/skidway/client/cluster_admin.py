@@ -1,11 +1,11 @@
 """The cluster from outside: its nodes, its quorum, moving replicas, electing leaders."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from skidway.client.addresses import Address
-from skidway.client.admin import BROKER_RESOURCE, Admin
+from skidway.client.admin import BROKER_RESOURCE, DELETE, SET, Admin, ConfigChange
 from skidway.client.cluster import Partition
 from skidway.client.connection import Connection
 from skidway.client.errors import BrokerError, ClientError, NoController, ReplyTimeout, check
@@ -43,6 +43,7 @@ METADATA_TOPIC = "__cluster_metadata"
 LISTENER = "CONTROLLER"
 ROLES = "process.roles"
 ADVERTISED = "advertised.listeners"
+DRAINED = "skidway.drained"
 PREFERRED = 0
 UNCLEAN = 1
 OBSERVER_WAIT_S = 3.0
@@ -57,6 +58,8 @@ class BrokerState:
     port: int
     rack: str | None
     fenced: bool
+    drained: bool = False
+    """It is given no new replicas."""
 
 
 @dataclass(slots=True)
@@ -112,7 +115,30 @@ class ClusterAdmin(Admin):
             broker.broker_id: BrokerState(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
             for broker in sorted(reply.brokers, key=lambda broker: broker.broker_id)
         }
+        for broker_id in self._drained(brokers):
+            brokers[broker_id].drained = True
         return ClusterState(reply.cluster_id, reply.controller_id, brokers)
+
+    def _drained(self, brokers: Iterable[int]) -> list[int]:
+        """As far as whoever is asked knows: another broker than a Skidway knows nothing of it."""
+        resources = [
+            DescribeConfigsResource(
+                resource_type=BROKER_RESOURCE, resource_name=str(broker_id), configuration_keys=[DRAINED]
+            )
+            for broker_id in brokers
+        ]
+        reply = self.cluster.any_broker().call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
+        return [
+            int(result.resource_name)
+            for result in reply.results
+            for entry in result.configs
+            if entry.name == DRAINED and (entry.value or "").strip().lower() == "true"
+        ]
+
+    def keep_drained(self, broker_id: int, drained: bool) -> None:
+        """Whether new replicas may be placed on a broker; those that it has stay."""
+        change = ConfigChange(DRAINED, SET, "true") if drained else ConfigChange(DRAINED, DELETE)
+        self.cluster.retrying(lambda: self.alter_broker(broker_id, [change]))
 
     def describe_quorum(self, timeout_ms: int | None = None) -> Quorum:
         """As its leader says. `NoController` if none is found in time."""
