@@ -10,11 +10,10 @@ import typer
 
 from skidway.cli.output import (
     DEFAULT_BOOTSTRAP,
-    DEFAULT_TIMEOUT_S,
     EXIT_FAILED,
     AsJson,
     Bootstrap,
-    Timeout,
+    ControllerTimeout,
     fail,
     friendly,
     group,
@@ -34,6 +33,7 @@ from skidway.cli.reassign import (
     cluster_admin,
     drained_too,
     ids,
+    move_s,
     open_to_new,
     targets,
 )
@@ -101,7 +101,7 @@ def start(
 def describe(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Nodes, controller, metadata quorum, and partitions that lack replicas."""
     document = _describe(cluster_admin(bootstrap, timeout))
@@ -121,7 +121,7 @@ def drain(
     dry_run: DryRun = False,
     wait: Wait = True,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: MoveTimeout = DEFAULT_TIMEOUT_S,
+    timeout: MoveTimeout = None,
 ) -> None:
     """Move every replica of a broker to the others, and place no new ones on it, so that it can be taken away."""
     if undo and not wait:
@@ -138,7 +138,7 @@ def drain(
         admin.keep_drained(broker, True)
         # Nothing new is placed on it from now on; what was placed meanwhile moves too.
         moves = _moves_off(admin, broker)
-    carry_out(admin, moves, dry_run=dry_run, wait_s=timeout if wait else None)
+    carry_out(admin, moves, dry_run=dry_run, wait_s=move_s(timeout) if wait else None)
 
 
 def _undo_drain(admin: "ClusterAdmin", broker: "BrokerState", *, dry_run: bool) -> None:
@@ -176,7 +176,7 @@ def elect_leaders(
         bool, typer.Option("--unclean", help="Give partitions without a leader one that may have lost records.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Let the first replica of every partition lead again, as far as it is in sync."""
     admin = cluster_admin(bootstrap, timeout)
@@ -204,7 +204,7 @@ def elect_leaders(
 def unregister(
     broker: Annotated[int, typer.Argument(help="The number of a broker that is gone for good.", min=0)],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Forget a broker that was drained and stopped."""
     admin = cluster_admin(bootstrap, timeout)
@@ -229,7 +229,7 @@ def add_voter(
         typer.Option("--at", metavar="HOST:PORT", help="Where it listens; needed if it is not a broker too."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Let a node decide on the cluster's metadata; one at a time."""
     from skidway.client.addresses import parse_address
@@ -243,7 +243,7 @@ def add_voter(
 def remove_voter(
     node: Annotated[int, typer.Argument(help="The number of a voter.", min=0)],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Let a node decide on the cluster's metadata no more; one at a time."""
     left = cluster_admin(bootstrap, timeout).remove_voter(node)

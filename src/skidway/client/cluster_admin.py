@@ -8,7 +8,8 @@ from skidway.client.addresses import Address
 from skidway.client.admin import BROKER_RESOURCE, DELETE, SET, Admin, ConfigChange
 from skidway.client.cluster import Partition
 from skidway.client.connection import Connection
-from skidway.client.errors import BrokerError, ClientError, NoController, ReplyTimeout, check
+from skidway.client.controller_watch import describe_quorum_request
+from skidway.client.errors import BrokerError, ClientError, NoController, check
 from skidway.client.moves import PartitionKey
 from skidway.errors import ErrorCode
 from skidway.wire.schema.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
@@ -24,13 +25,7 @@ from skidway.wire.schema.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from skidway.wire.schema.describe_quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    ReplicaState,
-    RequestPartitionData,
-    RequestTopicData,
-)
+from skidway.wire.schema.describe_quorum import DescribeQuorumResponse, ReplicaState
 from skidway.wire.schema.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from skidway.wire.schema.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -39,7 +34,6 @@ from skidway.wire.schema.list_partition_reassignments import (
 from skidway.wire.schema.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from skidway.wire.schema.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
-METADATA_TOPIC = "__cluster_metadata"
 LISTENER = "CONTROLLER"
 ROLES = "process.roles"
 ADVERTISED = "advertised.listeners"
@@ -143,16 +137,12 @@ class ClusterAdmin(Admin):
     def describe_quorum(self, timeout_ms: int | None = None) -> Quorum:
         """As its leader says. `NoController` if none is found in time."""
         patience_ms = self.cluster.timeout_ms if timeout_ms is None else min(timeout_ms, self.cluster.timeout_ms)
-        asked = RequestTopicData(topic_name=METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])
-        request = DescribeQuorumRequest(topics=[asked])
+        request = describe_quorum_request()
         doing = "describing the metadata quorum"
 
         def ask() -> Quorum:
             connection = self.cluster.any_broker()
-            try:
-                reply = connection.call(request, DescribeQuorumResponse, timeout_ms=patience_ms)
-            except ReplyTimeout:
-                raise NoController(patience_ms, connection.address) from None
+            reply = self.cluster.ask_for_controller(connection, request, DescribeQuorumResponse, patience_ms)
             check(reply.error_code, doing, reply.error_message)
             for partition in (partition for topic in reply.topics for partition in topic.partitions):
                 check(partition.error_code, doing, partition.error_message)
