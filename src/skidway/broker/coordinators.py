@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 Reply = TypeVar("Reply")
 OFFSETS_TOPIC = "__consumer_offsets"
-OFFSETS_REPLICAS = 3
+AS_SAFE_AS_CAN_BE = -1
+"""How many replicas that are, the controller says: it knows all brokers."""
 OFFSETS_CONFIGS: list[tuple[str, str | None]] = [
     ("cleanup.policy", "compact"),
     ("segment.bytes", str(100 * 1024 * 1024)),
@@ -161,17 +162,8 @@ class Coordinators:
             respond(CoordinatorNotAvailable("the topic for groups cannot be created") if failed else None)
 
         configs = [CreatableTopicConfig(name, value) for name, value in OFFSETS_CONFIGS]
-        topic = CreatableTopic(OFFSETS_TOPIC, self._settings.offsets_partitions, self._replicas(), [], configs)
+        topic = CreatableTopic(OFFSETS_TOPIC, self._settings.offsets_partitions, AS_SAFE_AS_CAN_BE, [], configs)
         self._node.create_missing_topics([topic], now_ms, answer)
-
-    def _replicas(self) -> int:
-        """As many as there can be, up to three: groups must not go with the first node that does. Where more brokers
-        belong to the cluster than are up, the topic is made when they are."""
-        settings = self._node.settings
-        voters = len(settings.voters) if {"broker", "controller"} <= settings.roles else 0
-        return max(
-            settings.default_replication_factor, min(OFFSETS_REPLICAS, max(len(self._node.image.brokers), voters))
-        )
 
     def find(self, group_id: str) -> Broker:
         """Who coordinates a group, as far as this node knows."""

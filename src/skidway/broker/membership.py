@@ -1,6 +1,7 @@
 """Changes of the quorum's voters on the node that leads it, from the request to its answer.
 
-A change holds when it is appended and is done when it is committed; who asked for it waits until then. Voters that
+A change holds when it is appended and is done when it is committed; who asked for it waits until then. Before a node is
+added it is asked, at the address that the others will use, whether it is that node and may be a voter. Voters that
 were named in a configuration are known by their ids alone: once all of them were heard of, their directories are
 written down.
 """
@@ -11,11 +12,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from skidway.errors import ErrorCode, NotController, ProtocolError, StorageError
+from skidway.errors import ErrorCode, InvalidRequest, NotController, ProtocolError, RequestTimedOut, StorageError
+from skidway.metadata.config_keys import ResourceType
 from skidway.quorum import membership
 from skidway.quorum.membership import VoterChange
-from skidway.quorum.voters import NO_DIRECTORY
+from skidway.quorum.voters import NO_DIRECTORY, Voter
+from skidway.wire.message import Message
 from skidway.wire.schema.add_raft_voter import AddRaftVoterRequest
+from skidway.wire.schema.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from skidway.wire.schema.remove_raft_voter import RemoveRaftVoterRequest
 
 if TYPE_CHECKING:
@@ -24,19 +32,46 @@ if TYPE_CHECKING:
 Respond = Callable[[ErrorCode, str | None], None]
 REMOVAL_TIMEOUT_MS = 30_000
 """Who removes a voter cannot say how long it would wait."""
+NOT_LEADING = "this node does not lead the quorum"
+ROLES = "process.roles"
 
 
 class Membership:
     def __init__(self, host: QuorumHost) -> None:
         self._host = host
         self._waiting: list[tuple[VoterChange, Respond]] = []
+        self._asking = False
+        """Whether a node is asked that wants to be a voter."""
 
     def add(self, request: AddRaftVoterRequest, now_ms: int, respond: Respond) -> None:
-        def change() -> VoterChange:
-            voter = membership.voter_to_add(request, self._host.node.cluster_id)
-            return membership.add_voter(self._host.quorum, voter, now_ms, request.timeout_ms)
+        node, quorum = self._host.node, self._host.quorum
+        deadline_ms = now_ms + max(request.timeout_ms, 0)
+        try:
+            if not self._host.leads:
+                raise NotController(NOT_LEADING)
+            voter = membership.voter_to_add(request, node.cluster_id)
+            membership.check_addable(quorum, voter, now_ms)
+            if self._asking:
+                raise RequestTimedOut("another node is asked whether it may be a voter; try again")
+        except ProtocolError as refusal:
+            respond(refusal.code, refusal.message)
+            return
 
-        self._change(change, respond if request.ack_when_committed else None, respond)
+        def answered(response: Message | None) -> None:
+            self._asking = False
+            then_ms = node.clock.monotonic_ms()
+
+            def change() -> VoterChange:
+                _check_candidate(voter, response)
+                return membership.add_voter(quorum, voter, then_ms, deadline_ms - then_ms)
+
+            self._change(change, respond if request.ack_when_committed else None, respond)
+
+        self._asking = True
+        node_id = voter.member.node_id
+        host, port = node.settings.peer_addresses.get(node_id, (voter.host, voter.port))
+        timeout_ms = quorum.settings.request_timeout_ms
+        node.peers.ask_at(node_id, host, port, _what_it_does(node_id), now_ms, timeout_ms, answered)
 
     def remove(self, request: RemoveRaftVoterRequest, now_ms: int, respond: Respond) -> None:
         def change() -> VoterChange:
@@ -47,7 +82,7 @@ class Membership:
 
     def _change(self, change: Callable[[], VoterChange], when_done: Respond | None, respond: Respond) -> None:
         if not self._host.leads:
-            respond(NotController.code, "this node does not lead the quorum")
+            respond(NotController.code, NOT_LEADING)
             return
         try:
             begun = change()
@@ -79,3 +114,24 @@ class Membership:
             return
         with suppress(StorageError):  # no room: it is tried again the next time something happens
             membership.learn_directories(self._host.quorum, now_ms)
+
+
+def _what_it_does(node_id: int) -> DescribeConfigsRequest:
+    """Answered by that very node alone."""
+    return DescribeConfigsRequest([DescribeConfigsResource(ResourceType.BROKER, str(node_id), [ROLES])])
+
+
+def _check_candidate(voter: Voter, response: Message | None) -> None:
+    """Whoever follows the metadata has said which node it is, not what it may do."""
+    node_id, at = voter.member.node_id, f"{voter.host}:{voter.port}"
+    if not isinstance(response, DescribeConfigsResponse):
+        raise RequestTimedOut(f"node {node_id} does not answer at {at}, where the other voters would ask it")
+    for result in response.results:
+        if result.error_code:
+            raise InvalidRequest(f"node {node_id} is not at {at}: {result.error_message or 'another node answers'}")
+    roles = [entry.value or "" for result in response.results for entry in result.configs if entry.name == ROLES]
+    if not any("controller" in each.split(",") for each in roles):
+        raise InvalidRequest(
+            f"node {node_id} cannot be a voter: its roles are {','.join(roles) or 'not known'}; restart it with the "
+            "role controller too"
+        )

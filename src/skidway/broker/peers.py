@@ -236,6 +236,26 @@ class Peers:
         if link.is_open:
             link.on_ready()
 
+    def ask_at(
+        self, node_id: int, host: str, port: int, request: Message, now_ms: int, timeout_ms: int, respond: Respond
+    ) -> None:
+        """Ask once where a node is said to be, whatever is known of it; the link ends with the answer."""
+        self._now_ms = now_ms
+        link = Link(self, node_id, "once", host, port)
+
+        def answered(response: Message | None) -> None:
+            if not link.ended:
+                self._hang_up(link, self._now_ms)
+            respond(response)
+
+        asked = link.send(request, answered)
+        deadline_ms = now_ms + timeout_ms
+        asked.timer = self._timers.at(deadline_ms, partial(self._on_late, link, asked, deadline_ms))
+        if self.dial is None:
+            self.on_ended(link, now_ms)
+        else:
+            self.dial(link)
+
     def is_lost(self, node_id: int, now_ms: int) -> bool:
         """Whether its process seems to have ended just now; a controller takes longer to be sure of it."""
         lost_ms = self._lost_ms.get(node_id)

@@ -10,24 +10,37 @@ import typer
 
 from skidway.cli.output import (
     DEFAULT_BOOTSTRAP,
-    DEFAULT_TIMEOUT_S,
     EXIT_FAILED,
     AsJson,
     Bootstrap,
-    Timeout,
+    ControllerTimeout,
     fail,
     friendly,
     group,
+    misused,
     print_json,
     print_table,
     run,
     warn,
 )
-from skidway.cli.reassign import DryRun, Moves, MoveTimeout, Wait, answer_s, carry_out, cluster_admin, ids, targets
+from skidway.cli.reassign import (
+    DryRun,
+    Moves,
+    MoveTimeout,
+    Wait,
+    answer_s,
+    carry_out,
+    cluster_admin,
+    drained_too,
+    ids,
+    move_s,
+    open_to_new,
+    targets,
+)
 
 if TYPE_CHECKING:
     from skidway.client.cluster import Partition
-    from skidway.client.cluster_admin import ClusterAdmin, Quorum
+    from skidway.client.cluster_admin import BrokerState, ClusterAdmin, Quorum
 
 app = group("Run a cluster on this machine; describe, drain and balance any cluster.")
 
@@ -88,7 +101,7 @@ def start(
 def describe(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Nodes, controller, metadata quorum, and partitions that lack replicas."""
     document = _describe(cluster_admin(bootstrap, timeout))
@@ -102,29 +115,57 @@ def describe(
 @friendly
 def drain(
     broker: Annotated[int, typer.Argument(help="The number of the broker that shall be empty.", min=0)],
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Let new replicas be placed on it again; what has moved stays.")
+    ] = False,
     dry_run: DryRun = False,
     wait: Wait = True,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: MoveTimeout = DEFAULT_TIMEOUT_S,
+    timeout: MoveTimeout = None,
 ) -> None:
-    """Move every replica of a broker to the others, so that it can be taken away."""
-    from skidway.client.moves import NotEnoughBrokers, Place, spread
-
+    """Move every replica of a broker to the others, and place no new ones on it, so that it can be taken away."""
+    if undo and not wait:
+        misused("--undo waits for nothing: leave --no-wait out")
     admin = cluster_admin(bootstrap, answer_s(timeout))
     brokers = admin.describe_cluster().brokers
     if broker not in brokers:
         fail(f"there is no broker {broker}; there are {', '.join(map(str, brokers))}")
+    if undo:
+        _undo_drain(admin, brokers[broker], dry_run=dry_run)
+        return
+    moves = _moves_off(admin, broker)  # what cannot be is refused before anything is changed
+    if not dry_run:
+        admin.keep_drained(broker, True)
+        # Nothing new is placed on it from now on; what was placed meanwhile moves too.
+        moves = _moves_off(admin, broker)
+    carry_out(admin, moves, dry_run=dry_run, wait_s=move_s(timeout) if wait else None)
+
+
+def _undo_drain(admin: "ClusterAdmin", broker: "BrokerState", *, dry_run: bool) -> None:
+    if not broker.drained:
+        typer.echo(f"broker {broker.id} is not drained")
+    elif dry_run:
+        typer.echo(f"new replicas would be placed on broker {broker.id} again")
+    else:
+        admin.keep_drained(broker.id, False)
+        typer.echo(f"new replicas are placed on broker {broker.id} again; what has moved stays where it is")
+
+
+def _moves_off(admin: "ClusterAdmin", broker: int) -> Moves:
+    from skidway.client.moves import NotEnoughBrokers, Place, spread
+
+    brokers = admin.describe_cluster().brokers
     moving = admin.reassignments()
     everything = targets(admin, moving)
     here = {key: replicas for key, replicas in everything.items() if broker in replicas}
-    places = [Place(other.id, other.rack) for other in brokers.values() if other.id != broker and not other.fenced]
+    places = [Place(other, brokers[other].rack) for other in open_to_new(brokers) if other != broker]
     try:
         plan = spread(here, places, elsewhere={key: at for key, at in everything.items() if key not in here})
     except NotEnoughBrokers as error:
-        fail(f"broker {broker} cannot be drained: {error}; add a broker, or lower the topic's replicas first")
+        text = f"broker {broker} cannot be drained: {error}{drained_too(brokers, but=broker)}"
+        fail(f"{text}; add a broker, or lower the topic's replicas first")
     leaving = {key for key, move in moving.items() if broker in move.replicas}
-    moves = Moves(plan, everything, leaving, done=f"broker {broker} is empty")
-    carry_out(admin, moves, dry_run=dry_run, wait_s=timeout if wait else None)
+    return Moves(plan, everything, leaving, done=f"broker {broker} is empty and stays so; --undo takes that back")
 
 
 @app.command("elect-leaders", epilog="Example: skidway cluster elect-leaders --topic orders")
@@ -135,7 +176,7 @@ def elect_leaders(
         bool, typer.Option("--unclean", help="Give partitions without a leader one that may have lost records.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Let the first replica of every partition lead again, as far as it is in sync."""
     admin = cluster_admin(bootstrap, timeout)
@@ -163,7 +204,7 @@ def elect_leaders(
 def unregister(
     broker: Annotated[int, typer.Argument(help="The number of a broker that is gone for good.", min=0)],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Forget a broker that was drained and stopped."""
     admin = cluster_admin(bootstrap, timeout)
@@ -188,7 +229,7 @@ def add_voter(
         typer.Option("--at", metavar="HOST:PORT", help="Where it listens; needed if it is not a broker too."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Let a node decide on the cluster's metadata; one at a time."""
     from skidway.client.addresses import parse_address
@@ -202,7 +243,7 @@ def add_voter(
 def remove_voter(
     node: Annotated[int, typer.Argument(help="The number of a voter.", min=0)],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Let a node decide on the cluster's metadata no more; one at a time."""
     left = cluster_admin(bootstrap, timeout).remove_voter(node)
@@ -238,6 +279,7 @@ def _describe(admin: "ClusterAdmin") -> dict[str, Any]:
                 "rack": broker.rack if broker is not None else None,
                 "roles": [*(["broker"] if broker is not None else []), *(["controller"] if node in voters else [])],
                 "fenced": broker.fenced if broker is not None else None,
+                "drained": broker.drained if broker is not None else None,
                 # Nobody fences anybody without a controller: then we look for ourselves.
                 "answers": None if controlled or broker is None else admin.answers(broker),
                 "leads": leads[node],
@@ -328,9 +370,14 @@ def _print_description(document: dict[str, Any]) -> None:
 def _state(node: dict[str, Any]) -> str:
     if node["fenced"] is None:
         return "-"
+    drained = ("draining" if node["replicas"] else "drained") if node["drained"] else None
     if node["answers"] is None:
-        return "fenced" if node["fenced"] else "up"
-    return "answers" if node["answers"] else "no answer"
+        seen = "fenced" if node["fenced"] else "up"
+    else:
+        seen = "answers" if node["answers"] else "no answer"
+    if drained is None:
+        return seen
+    return drained if seen == "up" else f"{seen}, {drained}"
 
 
 def _print_lacking(document: dict[str, Any]) -> None:

@@ -12,9 +12,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
+
+if TYPE_CHECKING:
+    from skidway.client.cluster import Cluster
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -35,10 +38,23 @@ Bootstrap = Annotated[
 Timeout = Annotated[
     float, typer.Option("--timeout", help="Seconds to wait for an answer.", min=0.1, rich_help_panel="Connection")
 ]
+ControllerTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        help="Seconds to wait for an answer, and for a controller.",
+        min=0.1,
+        show_default="30, and 5 for a controller",
+        rich_help_panel="Connection",
+    ),
+]
+"""Of commands that may need the controller."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S = 30.0
+CONTROLLER_WAIT_S = 5.0
+"""One that takes over needs less; a majority of voters that is not there may never come."""
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -59,6 +75,18 @@ def run(app: typer.Typer, program: str, arguments: list[str]) -> int:
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     return 0
+
+
+def connect(bootstrap: str, timeout_s: float | None) -> "Cluster":
+    """For commands that may need the controller. Who says how long to wait is taken at their word."""
+    from skidway.client.cluster import Cluster
+
+    return Cluster(
+        bootstrap,
+        client_id="skidway-cli",
+        timeout_ms=int((DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s) * 1000),
+        controller_wait_ms=int(CONTROLLER_WAIT_S * 1000) if timeout_s is None else None,
+    )
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:

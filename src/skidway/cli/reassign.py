@@ -15,6 +15,7 @@ from skidway.cli.output import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
     Bootstrap,
+    connect,
     fail,
     friendly,
     misused,
@@ -29,26 +30,31 @@ if TYPE_CHECKING:
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would move, and move nothing.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Return when all has moved.")]
 MoveTimeout = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--timeout",
-        help="Seconds to wait until all has moved; for an answer, 30 at most.",
+        help="Seconds to wait until all has moved; for an answer, and for a controller, 30 at most.",
         min=0.1,
+        show_default="30, and 5 for a controller",
         rich_help_panel="Connection",
     ),
 ]
 
 
-def cluster_admin(bootstrap: str, timeout_s: float) -> "ClusterAdmin":
-    from skidway.client.cluster import Cluster
+def cluster_admin(bootstrap: str, timeout_s: float | None) -> "ClusterAdmin":
     from skidway.client.cluster_admin import ClusterAdmin
 
-    return ClusterAdmin(Cluster(bootstrap, client_id="skidway-cli", timeout_ms=int(timeout_s * 1000)))
+    return ClusterAdmin(connect(bootstrap, timeout_s))
 
 
-def answer_s(move_timeout_s: float) -> float:
+def answer_s(move_timeout_s: float | None) -> float | None:
     """How long a single answer may take: who waits an hour for moves will not do so for a node that hangs."""
-    return min(move_timeout_s, DEFAULT_TIMEOUT_S)
+    return None if move_timeout_s is None else min(move_timeout_s, DEFAULT_TIMEOUT_S)
+
+
+def move_s(move_timeout_s: float | None) -> float:
+    """How long everything may take."""
+    return DEFAULT_TIMEOUT_S if move_timeout_s is None else move_timeout_s
 
 
 @friendly
@@ -65,7 +71,7 @@ def reassign(
     dry_run: DryRun = False,
     wait: Wait = True,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: MoveTimeout = DEFAULT_TIMEOUT_S,
+    timeout: MoveTimeout = None,
 ) -> None:
     """Move replicas to other brokers, or change how many there are."""
     wanted = [bool(to or replication), bool(partition), cancel, status]
@@ -95,7 +101,7 @@ def reassign(
             plan = _plan(admin, names, before, to, replication)
         under_way = {key for key in moving if key[0] in names}
         moves = Moves(plan, before, under_way, done="every replica is where it should be")
-        carry_out(admin, moves, dry_run=dry_run, wait_s=timeout if wait else None)
+        carry_out(admin, moves, dry_run=dry_run, wait_s=move_s(timeout) if wait else None)
 
 
 @dataclass(slots=True)
@@ -157,7 +163,7 @@ def _plan(
     from skidway.client.moves import NotEnoughBrokers, Place, spread
 
     brokers = admin.describe_cluster().brokers
-    allowed = _numbers(to, "--to") if to else [broker.id for broker in brokers.values() if not broker.fenced]
+    allowed = _numbers(to, "--to") if to else open_to_new(brokers)
     _refuse_absent(brokers, allowed)
     places = [Place(number, brokers[number].rack) for number in dict.fromkeys(allowed)]
     chosen = {key: replicas for key, replicas in before.items() if key[0] in names}
@@ -165,7 +171,19 @@ def _plan(
     try:
         return spread(chosen, places, replication, elsewhere, even=to is not None)
     except NotEnoughBrokers as error:
-        fail(f"{error}; name more with --to, or fewer replicas with --replication")
+        left_out = "" if to else drained_too(brokers)
+        fail(f"{error}{left_out}; name more with --to, or fewer replicas with --replication")
+
+
+def open_to_new(brokers: "dict[int, BrokerState]") -> list[int]:
+    """Where replicas may be put of which nobody says where."""
+    return [broker.id for broker in brokers.values() if not broker.fenced and not broker.drained]
+
+
+def drained_too(brokers: "dict[int, BrokerState]", *, but: int | None = None) -> str:
+    """Which other brokers do not count, and why, for who thinks that there are enough."""
+    others = [broker.id for broker in brokers.values() if broker.drained and broker.id != but]
+    return f" (without drained ones: {ids(others)})" if others else ""
 
 
 def _refuse_absent(brokers: "dict[int, BrokerState]", wanted: Iterable[int]) -> None:

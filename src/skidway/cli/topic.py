@@ -7,10 +7,10 @@ import typer
 
 from skidway.cli.output import (
     DEFAULT_BOOTSTRAP,
-    DEFAULT_TIMEOUT_S,
     AsJson,
     Bootstrap,
-    Timeout,
+    ControllerTimeout,
+    connect,
     friendly,
     group,
     misused,
@@ -32,11 +32,10 @@ Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="One topic 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the broker check it and change nothing.")]
 
 
-def _admin(bootstrap: str, timeout_s: float) -> "Admin":
+def _admin(bootstrap: str, timeout_s: float | None) -> "Admin":
     from skidway.client.admin import Admin
-    from skidway.client.cluster import Cluster
 
-    return Admin(Cluster(bootstrap, client_id="skidway-cli", timeout_ms=int(timeout_s * 1000)))
+    return Admin(connect(bootstrap, timeout_s))
 
 
 @app.command(epilog="Example: skidway topic create orders -p 6 -c retention.ms=86400000")
@@ -51,7 +50,7 @@ def create(
     if_missing: Annotated[bool, typer.Option("--if-missing", help="No error when it exists already.")] = False,
     dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Make topics; returns when they can be written to."""
     from skidway.client.errors import BrokerError
@@ -79,7 +78,7 @@ def list_topics(
     names_only: Annotated[bool, typer.Option("--names", "-q", help="Only the names, one a line.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """List the topics."""
     topics = [topic for topic in _admin(bootstrap, timeout).topics() if internal or not topic.internal]
@@ -102,7 +101,7 @@ def describe(
     configs: Annotated[bool, typer.Option("--configs", "-c", help="All settings, not only those set here.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Partitions, leaders, offsets, sizes and settings of topics."""
     admin = _admin(bootstrap, timeout)
@@ -134,7 +133,7 @@ def alter(
     ] = None,
     dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Change settings of topics."""
     changes = _changes(config or [], reset or [], append or [], subtract or [])
@@ -153,7 +152,7 @@ def grow(
     partitions: Annotated[int, typer.Argument(help="How many it shall have in the end.", min=1)],
     dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Give a topic more partitions. Keys move: a key's new records may go to another partition than its old ones."""
     _admin(bootstrap, timeout).grow_topic(topic, partitions, validate_only=dry_run)
@@ -166,7 +165,7 @@ def delete(
     topics: Names,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    timeout: ControllerTimeout = None,
 ) -> None:
     """Delete topics with everything in them."""
     if not yes:

@@ -168,16 +168,22 @@ class Admin:
         return sorted(configs, key=lambda config: config.name)
 
     def alter_topic(self, name: str, changes: Iterable[ConfigChange], *, validate_only: bool = False) -> None:
+        self._alter(TOPIC_RESOURCE, name, f"cannot alter topic {name}", changes, validate_only)
+
+    def alter_broker(self, node_id: int, changes: Iterable[ConfigChange], *, validate_only: bool = False) -> None:
+        self._alter(BROKER_RESOURCE, str(node_id), f"cannot alter broker {node_id}", changes, validate_only)
+
+    def _alter(self, kind: int, name: str, about: str, changes: Iterable[ConfigChange], validate_only: bool) -> None:
         alterations = [
             AlterableConfig(name=change.name, config_operation=change.operation, value=change.value)
             for change in changes
         ]
-        resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=alterations)
+        resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=alterations)
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
         for result in self.cluster.ask_controller(request, IncrementalAlterConfigsResponse).responses:
-            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if kind == TOPIC_RESOURCE and result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise NoSuchTopic(name)
-            check(result.error_code, f"cannot alter topic {name}", result.error_message)
+            check(result.error_code, about, result.error_message)
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
         """Drop what lies before an offset (-1: everything so far); answers the new start offsets by partition."""

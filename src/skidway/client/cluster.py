@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from skidway.client.addresses import Address, parse_bootstrap
 from skidway.client.connection import REPLY_BYTES_MAX, REPLY_TIMEOUT_MS, Connection, Reply
+from skidway.client.controller_watch import await_controller
 from skidway.client.errors import (
     STALE_METADATA,
     BrokerError,
@@ -72,11 +73,14 @@ class Cluster:
         *,
         client_id: str = "skidway",
         timeout_ms: int = REPLY_TIMEOUT_MS,
+        controller_wait_ms: int | None = None,
         reply_bytes_max: int = REPLY_BYTES_MAX,
     ) -> None:
+        """`controller_wait_ms`: how long there may be no controller before that is an error; None: `timeout_ms`."""
         self.bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
         self.timeout_ms = timeout_ms
+        self.controller_wait_ms = timeout_ms if controller_wait_ms is None else controller_wait_ms
         self.reply_bytes_max = reply_bytes_max
         self.picture = Picture()
         self._connections: dict[Address, Connection] = {}
@@ -223,11 +227,23 @@ class Cluster:
 
     def ask_controller(self, request: Message, reply: type[Reply]) -> Reply:
         """`NoController` when nobody answers: the node that was asked looks for a controller for as long as we wait."""
-        connection = self.controller()
+        return self.ask_for_controller(self.controller(), request, reply, self.timeout_ms)
+
+    def ask_for_controller(
+        self, connection: Connection, request: Message, reply: type[Reply], timeout_ms: int
+    ) -> Reply:
+        """Ask a node what only the controller can answer."""
+        deadline = time.monotonic() + timeout_ms / 1000
         try:
-            return connection.call(request, reply)
+            connection.send(request)
+            if self.controller_wait_ms < timeout_ms:
+                await_controller(connection, self.controller_wait_ms, deadline)
+            return connection.receive(reply, timeout_ms=max(1, round((deadline - time.monotonic()) * 1000)))
+        except NoController:
+            connection.close()  # whatever is answered there now is not waited for
+            raise
         except ReplyTimeout:
-            raise NoController(self.timeout_ms, connection.address) from None
+            raise NoController(timeout_ms, connection.address) from None
 
     def forget(self, topic: str) -> None:
         """What was known about a topic is out of date: the next question asks again."""

@@ -1,14 +1,15 @@
 """The cluster from outside: its nodes, its quorum, moving replicas, electing leaders."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from skidway.client.addresses import Address
-from skidway.client.admin import BROKER_RESOURCE, Admin
+from skidway.client.admin import BROKER_RESOURCE, DELETE, SET, Admin, ConfigChange
 from skidway.client.cluster import Partition
 from skidway.client.connection import Connection
-from skidway.client.errors import BrokerError, ClientError, NoController, ReplyTimeout, check
+from skidway.client.controller_watch import describe_quorum_request
+from skidway.client.errors import BrokerError, ClientError, NoController, check
 from skidway.client.moves import PartitionKey
 from skidway.errors import ErrorCode
 from skidway.wire.schema.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
@@ -24,13 +25,7 @@ from skidway.wire.schema.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from skidway.wire.schema.describe_quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    ReplicaState,
-    RequestPartitionData,
-    RequestTopicData,
-)
+from skidway.wire.schema.describe_quorum import DescribeQuorumResponse, ReplicaState
 from skidway.wire.schema.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from skidway.wire.schema.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -39,10 +34,10 @@ from skidway.wire.schema.list_partition_reassignments import (
 from skidway.wire.schema.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from skidway.wire.schema.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
-METADATA_TOPIC = "__cluster_metadata"
 LISTENER = "CONTROLLER"
 ROLES = "process.roles"
 ADVERTISED = "advertised.listeners"
+DRAINED = "skidway.drained"
 PREFERRED = 0
 UNCLEAN = 1
 OBSERVER_WAIT_S = 3.0
@@ -57,6 +52,8 @@ class BrokerState:
     port: int
     rack: str | None
     fenced: bool
+    drained: bool = False
+    """It is given no new replicas."""
 
 
 @dataclass(slots=True)
@@ -112,21 +109,40 @@ class ClusterAdmin(Admin):
             broker.broker_id: BrokerState(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
             for broker in sorted(reply.brokers, key=lambda broker: broker.broker_id)
         }
+        for broker_id in self._drained(brokers):
+            brokers[broker_id].drained = True
         return ClusterState(reply.cluster_id, reply.controller_id, brokers)
+
+    def _drained(self, brokers: Iterable[int]) -> list[int]:
+        """As far as whoever is asked knows: another broker than a Skidway knows nothing of it."""
+        resources = [
+            DescribeConfigsResource(
+                resource_type=BROKER_RESOURCE, resource_name=str(broker_id), configuration_keys=[DRAINED]
+            )
+            for broker_id in brokers
+        ]
+        reply = self.cluster.any_broker().call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
+        return [
+            int(result.resource_name)
+            for result in reply.results
+            for entry in result.configs
+            if entry.name == DRAINED and (entry.value or "").strip().lower() == "true"
+        ]
+
+    def keep_drained(self, broker_id: int, drained: bool) -> None:
+        """Whether new replicas may be placed on a broker; those that it has stay."""
+        change = ConfigChange(DRAINED, SET, "true") if drained else ConfigChange(DRAINED, DELETE)
+        self.cluster.retrying(lambda: self.alter_broker(broker_id, [change]))
 
     def describe_quorum(self, timeout_ms: int | None = None) -> Quorum:
         """As its leader says. `NoController` if none is found in time."""
         patience_ms = self.cluster.timeout_ms if timeout_ms is None else min(timeout_ms, self.cluster.timeout_ms)
-        asked = RequestTopicData(topic_name=METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])
-        request = DescribeQuorumRequest(topics=[asked])
+        request = describe_quorum_request()
         doing = "describing the metadata quorum"
 
         def ask() -> Quorum:
             connection = self.cluster.any_broker()
-            try:
-                reply = connection.call(request, DescribeQuorumResponse, timeout_ms=patience_ms)
-            except ReplyTimeout:
-                raise NoController(patience_ms, connection.address) from None
+            reply = self.cluster.ask_for_controller(connection, request, DescribeQuorumResponse, patience_ms)
             check(reply.error_code, doing, reply.error_message)
             for partition in (partition for topic in reply.topics for partition in topic.partitions):
                 check(partition.error_code, doing, partition.error_message)

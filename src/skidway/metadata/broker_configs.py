@@ -95,6 +95,9 @@ RATE_KEYS: dict[str, ConfigKey] = {
     }.items()
 }
 """Settings of a broker itself that can be changed at run time."""
+DRAINED = "skidway.drained"
+_DRAINED_KEY = ConfigKey(DRAINED, _B, "false", "Whether this broker is kept empty: no new replicas are placed on it.")
+"""Of one broker, never of all."""
 STATIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in _STATIC}
 DYNAMIC_NAMES: dict[str, TopicKey] = {key.broker_names[0].name: key for key in TOPIC_KEYS.values() if key.broker_names}
 
@@ -110,9 +113,21 @@ def validate_static(static: Mapping[str, str]) -> None:
             raise InvalidConfig(f"Unknown broker config name: {name}")
 
 
-def validate_dynamic(overrides: Mapping[str, str]) -> None:
+def validate_of_one(overrides: Mapping[str, str]) -> None:
+    """Settings of one broker."""
+    if DRAINED in overrides:
+        try:
+            _DRAINED_KEY.parse(overrides[DRAINED])
+        except InvalidConfig as refusal:
+            raise InvalidRequest(str(refusal)) from None
+    validate_of_all({name: text for name, text in overrides.items() if name != DRAINED})
+
+
+def validate_of_all(overrides: Mapping[str, str]) -> None:
     """As Kafka answers: what cannot be changed at run time, or not to that value, is an InvalidRequest."""
     for name, text in overrides.items():
+        if name == DRAINED:
+            raise InvalidRequest(f"Cannot update {name} for all brokers: set it for one of them.")
         if name not in DYNAMIC_NAMES and name not in RATE_KEYS:
             known = name in STATIC_KEYS or name in BROKER_NAMES
             raise InvalidRequest(
@@ -148,14 +163,29 @@ def _broker_name(name: str) -> BrokerName:
 def describe_broker(defaults: Defaults = NO_DEFAULTS, names: Collection[str] | None = None) -> list[ConfigEntry]:
     """Every setting of one broker, or those named, sorted by name."""
     entries: list[ConfigEntry] = []
-    for name in sorted({*STATIC_KEYS, *BROKER_NAMES, *RATE_KEYS}):
+    for name in sorted({*STATIC_KEYS, *BROKER_NAMES, *RATE_KEYS, DRAINED}):
         if names is not None and name not in names:
             continue
-        if name in BROKER_NAMES:
+        if name == DRAINED:
+            entries.append(_describe_drained(defaults.node))
+        elif name in BROKER_NAMES:
             entries.append(_describe_topic_default(name, defaults))
         else:
             entries.append(_describe_rate(name, defaults) if name in RATE_KEYS else _fixed(name, defaults))
     return entries
+
+
+def is_drained(settings: Mapping[str, str]) -> bool:
+    """By what one broker was told for itself."""
+    return bool(_DRAINED_KEY.parse(settings.get(DRAINED, _DRAINED_KEY.default)))
+
+
+def _describe_drained(settings: Mapping[str, str]) -> ConfigEntry:
+    synonyms = [Synonym(DRAINED, _DRAINED_KEY.default, ConfigSource.DEFAULT)]
+    if DRAINED in settings:
+        synonyms.insert(0, Synonym(DRAINED, settings[DRAINED], ConfigSource.DYNAMIC_BROKER))
+    first = synonyms[0]
+    return ConfigEntry(DRAINED, first.value, first.source, _DRAINED_KEY.type, _DRAINED_KEY.doc, synonyms=synonyms)
 
 
 def rate(name: str, defaults: Defaults) -> int:

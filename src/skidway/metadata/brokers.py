@@ -14,6 +14,7 @@ from typing import Any
 from skidway.errors import BrokerIdNotRegistered, DuplicateBrokerRegistration, InvalidRegistration
 from skidway.limits import INT64_MAX
 from skidway.metadata.cluster_view import ClusterView, take_out
+from skidway.metadata.config_keys import ResourceType
 from skidway.metadata.image import Broker, Image
 from skidway.metadata.leadership import lead_leaderless
 from skidway.metadata.operations import (
@@ -31,6 +32,7 @@ from skidway.wire.schema.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
+    ConfigRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
@@ -236,8 +238,18 @@ def decide_unregister(view: ClusterView, operation: UnregisterBroker) -> Decisio
         raise BrokerIdNotRegistered(f"Broker ID {operation.broker_id} is not currently registered.")
     view.going = (broker.id,)
     records = take_out(view, view.going, _trusted(view.index, broker.id), unclean=True)
+    records.extend(_no_settings(view.image, broker.id))
     records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
     return Decision(records, None, [Forgotten(broker.id)])
+
+
+def _no_settings(image: Image, broker_id: int) -> list[Message]:
+    """The next broker with that number is another one, and only settings of a registered one can be changed."""
+    kind, resource = ResourceType.BROKER, str(broker_id)
+    return [
+        ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=None)
+        for name in sorted(image.config(kind, resource))
+    ]
 
 
 # --- heartbeats ---

@@ -45,7 +45,7 @@ RESOURCES_MAX = 100_000
 """With settings of their own, of all types. Groups need not exist to have some, so nothing else bounds them."""
 
 # The one spelling of a number: "01" is not another broker than "1".
-_BROKER_ID = re.compile(r"0|[1-9][0-9]{0,9}")
+BROKER_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 Asked = TypeVar("Asked", ConfigReplacement, ConfigChange)
 
@@ -125,9 +125,10 @@ def _open(image: Image, static: Mapping[str, str], resource_type: int, name: str
         validate_topic_name(name)
         return Resource(resource_type, name, present, topic_configs.validate)
     if resource_type == ResourceType.BROKER:
-        if name and not _BROKER_ID.fullmatch(name):
+        if name and not BROKER_ID.fullmatch(name):
             raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
-        return Resource(resource_type, name, present, broker_configs.validate_dynamic)
+        validate = broker_configs.validate_of_one if name else broker_configs.validate_of_all
+        return Resource(resource_type, name, present, validate)
     if resource_type == ResourceType.GROUP:
         if not name:
             raise InvalidRequest("Default group resources are not allowed.")

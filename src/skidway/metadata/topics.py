@@ -25,6 +25,7 @@ from skidway.errors import (
 )
 from skidway.limits import Limits
 from skidway.metadata import topic_configs
+from skidway.metadata.broker_configs import is_drained
 from skidway.metadata.config_keys import ConfigEntry, Defaults, ResourceType
 from skidway.metadata.image import Image, Topic
 from skidway.metadata.operations import (
@@ -61,10 +62,11 @@ class TopicDefaults:
     brokers_expected: int = 1
     """In the cluster when all are there."""
 
-    def replicas_of(self, name: str, registered: int) -> int:
+    def replicas_of(self, name: str, registered: int, drained: int) -> int:
         """The broker's own topics are as safe as the cluster can make them; they are not made before it is whole."""
         if is_internal(name):
-            return max(self.replication_factor, min(INTERNAL_REPLICAS, max(self.brokers_expected, registered)))
+            brokers = max(self.brokers_expected, registered) - drained
+            return max(self.replication_factor, min(INTERNAL_REPLICAS, brokers))
         return self.replication_factor
 
 
@@ -79,6 +81,15 @@ class Draft:
     added_replicas: Counter[int] = field(default_factory=Counter)
     described: dict[tuple[tuple[str, str], ...], list[ConfigEntry]] = field(default_factory=dict)
     """Requests for thousands of topics give most of them the same settings."""
+    drained: set[int] = field(init=False)
+    """Brokers that are given nothing new, unless somebody names them."""
+
+    def __post_init__(self) -> None:
+        self.drained = {
+            broker_id
+            for broker_id in self.image.brokers
+            if is_drained(self.image.config(ResourceType.BROKER, str(broker_id)))
+        }
 
     def refuse_taken_name(self, name: str) -> None:
         if name in self.image.topics:
@@ -96,9 +107,10 @@ class Draft:
 
     def refuse_hopeless(self, partitions: int, replication_factor: int) -> None:
         """More than all brokers together have room for: said before thousands of places are looked for."""
-        brokers = self.image.brokers
+        brokers = [broker_id for broker_id in self.image.brokers if broker_id not in self.drained]
         held = {broker_id: self.image.replica_counts.get(broker_id, 0) for broker_id in brokers}
-        free = len(brokers) * self.limits.partitions_max - sum(held.values()) - self.added_replicas.total()
+        added = sum(self.added_replicas[broker_id] for broker_id in brokers)
+        free = len(brokers) * self.limits.partitions_max - sum(held.values()) - added
         wanted = partitions * max(1, min(replication_factor, len(brokers)))
         if brokers and wanted > free:
             each = -(-wanted // len(brokers))
@@ -121,7 +133,7 @@ class Draft:
 
     def sites(self) -> list[Site]:
         return [
-            Site(broker.id, broker.rack, broker.fenced)
+            Site(broker.id, broker.rack, broker.fenced, broker.id in self.drained)
             for broker in self.image.brokers.values()
             if not broker.in_controlled_shutdown
         ]
@@ -224,7 +236,7 @@ def _placed(draft: Draft, topic: NewTopic, defaults: TopicDefaults) -> list[list
     partitions = defaults.partitions if topic.partitions == -1 else topic.partitions
     replicas = topic.replication_factor
     if replicas == -1:
-        replicas = defaults.replicas_of(topic.name, len(draft.image.brokers))
+        replicas = defaults.replicas_of(topic.name, len(draft.image.brokers), len(draft.drained))
     _refuse_wide_topic(partitions, draft.limits)
     draft.refuse_hopeless(partitions, replicas)
     return _place(draft, partitions, replicas)

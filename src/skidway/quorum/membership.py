@@ -76,6 +76,12 @@ def _member(voter_id: int, directory_id: bytes) -> Member:
 
 
 def add_voter(quorum: Quorum, voter: Voter, now_ms: int, timeout_ms: int) -> VoterChange:
+    check_addable(quorum, voter, now_ms)
+    return _append(quorum, quorum.voters.with_voter(voter), now_ms, timeout_ms)
+
+
+def check_addable(quorum: Quorum, voter: Voter, now_ms: int) -> None:
+    """As far as the leader knows by itself."""
     _check_free(quorum)
     if quorum.voters.find(voter.member.node_id) is not None:
         raise DuplicateVoter(
@@ -88,7 +94,6 @@ def add_voter(quorum: Quorum, voter: Voter, now_ms: int, timeout_ms: int) -> Vot
             f"node {voter.member.node_id} with that directory does not follow the metadata log closely enough: start "
             "it as an observer, wait until it has caught up, then add it"
         )
-    return _append(quorum, quorum.voters.with_voter(voter), now_ms, timeout_ms)
 
 
 def remove_voter(quorum: Quorum, member: Member, now_ms: int, timeout_ms: int) -> VoterChange:

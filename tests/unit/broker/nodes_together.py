@@ -23,11 +23,11 @@ STEP_MS_MAX = 50
 class Wire:
     """One connection from a node to another, with both of its ends."""
 
-    def __init__(self, cluster: "Cluster", link: Link, caller: int) -> None:
+    def __init__(self, cluster: "Cluster", link: Link, caller: int, callee: int) -> None:
         self.cluster = cluster
         self.link = link
-        self.ends = (caller, link.node_id)
-        self.connection: Connection = cluster.nodes[link.node_id].connect(f"node-{caller}:1")
+        self.ends = (caller, callee)
+        self.connection: Connection = cluster.nodes[callee].connect(f"node-{caller}:1")
         self.to_callee = b""
         self.to_caller = b""
         link.hangup = self.close
@@ -119,8 +119,9 @@ class Cluster:
         self.cuts.clear()
 
     def _dial(self, caller: int, link: Link) -> None:
-        if link.node_id in self.nodes and frozenset({caller, link.node_id}) not in self.cuts:
-            self.wires.append(Wire(self, link, caller))
+        callee = next((number for number, *address in self.voters if address == [link.host, link.port]), -1)
+        if callee in self.nodes and frozenset({caller, callee}) not in self.cuts:
+            self.wires.append(Wire(self, link, caller, callee))
         else:
             link.closed(self.clock.now_ms)
 

@@ -121,6 +121,27 @@ def test_a_question_and_its_answer(network: Network) -> None:
     assert len(network.answers) == 1  # its deadline went with its answer
 
 
+def test_a_node_is_asked_once_where_it_is_said_to_be(network: Network) -> None:
+    for outcome in ("answered", "refused", "late"):
+        network.answers.clear()
+        network.peers.ask_at(2, "elsewhere", 9999, HEARTBEAT, network.now_ms, 500, network.answers.append)
+        link = network.dialled[-1]
+        assert (link.host, link.port, network.answers) == ("elsewhere", 9999, [])
+        if outcome == "answered":
+            link.opened(network.now_ms)
+            ((_, _, correlation_id, _),) = network.asked(link)
+            network.give(link, reply(correlation_id, BrokerHeartbeatResponse(is_caught_up=True)))
+        elif outcome == "refused":
+            link.closed(network.now_ms)
+        network.pass_time(501)
+        assert [answer is not None for answer in network.answers] == [outcome == "answered"], outcome
+        assert link.ended
+        assert (link in network.hung_up) == (outcome != "refused")
+    # Nothing of that is remembered.
+    assert network.peers.address_of(2) == ("two", 9092)
+    assert network.open().host == "two"
+
+
 def test_answers_belong_to_their_questions_in_order(network: Network) -> None:
     link = network.open()
     network.ask(VoteRequest())

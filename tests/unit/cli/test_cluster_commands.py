@@ -211,12 +211,54 @@ def a_broker_is_drained() -> None:
     skidway("topic", "create", "everywhere", "-p", "1", "-r", "4")
     assert "broker 4 cannot be drained: everywhere partition 0 needs 4" in skidway("cluster", "drain", "4", fails=True)
     skidway("topic", "delete", "everywhere", "--yes")
+    before = replicas("orders"), replicas("grown")
+    assert "partitions would move" in skidway("cluster", "drain", "4", "--dry-run")
+    assert (state_of(4), (replicas("orders"), replicas("grown"))) == ("up", before)
     assert "broker 4 is empty" in skidway("cluster", "drain", "4")
     assert not any(4 in each for each in replicas("orders").values())
     assert Counter(each[0] for each in replicas("grown").values()) == {1: 2, 2: 2, 3: 2}
     skidway("topic", "delete", "grown", "--yes")
     assert next(node for node in described()["nodes"] if node["node"] == 4)["replicas"] == 0
     assert "there is no broker 9" in skidway("cluster", "drain", "9", fails=True)
+    a_drained_broker_stays_so()
+
+
+def a_drained_broker_stays_so() -> None:
+    """Until that is taken back, nothing goes there that nobody sends there."""
+    assert state_of(4) == "drained"
+    skidway("topic", "create", "later", "-p", "8", "-r", "3")
+    skidway("topic", "grow", "later", "12")
+    skidway("topic", "reassign", "later", "--replication", "2")
+    assert {node for each in replicas("later").values() for node in each} == {1, 2, 3}
+    said = skidway("topic", "create", "everywhere", "-r", "4", fails=True)
+    assert "only 3 other broker(s) are registered; broker 4 is drained" in said
+    said = skidway("topic", "reassign", "later", "--replication", "4", fails=True)
+    assert "there are 3 to choose from (without drained ones: 4)" in said
+    said = skidway("cluster", "drain", "3", fails=True)
+    assert "broker 3 cannot be drained: orders partition 2 needs 3 brokers" in said
+    assert "(without drained ones: 4)" in said
+    assert state_of(3) == "up"  # what cannot be drained is not marked
+
+    skidway("topic", "reassign", "later", "-p", "0=4,1")
+    assert state_of(4) == "draining"
+    assert "leave --no-wait out" in skidway("cluster", "drain", "4", "--undo", "--no-wait", fails=True)
+    assert "would be placed on broker 4 again" in skidway("cluster", "drain", "4", "--undo", "--dry-run")
+    assert state_of(4) == "draining"
+    assert "placed on broker 4 again" in skidway("cluster", "drain", "4", "--undo")
+    assert eventually(lambda: state_of(4) == "up")
+    assert "broker 4 is not drained" in skidway("cluster", "drain", "4", "--undo")
+    skidway("topic", "create", "everywhere", "-r", "4")
+    for name in ("later", "everywhere"):
+        skidway("topic", "delete", name, "--yes")
+
+
+def state_of(node: int) -> str:
+    """As `describe` shows it."""
+    found = re.search(
+        rf"^ *{node}  .*  broker,controller +(\S.*?) +\d+ +\d+$", skidway("cluster", "describe"), re.MULTILINE
+    )
+    assert found, node
+    return found[1]
 
 
 def a_node_dies(data_dir: Path) -> None:
@@ -242,6 +284,7 @@ def a_node_dies(data_dir: Path) -> None:
     assert "broker 3 has replicas of 4 partitions" in skidway("cluster", "unregister", "3", fails=True)
     assert "broker 3 is empty" in skidway("cluster", "drain", "3")
     assert described()["under_replicated"] == []
+    assert state_of(3) == "fenced, drained"
     assert "broker 3 is forgotten" in skidway("cluster", "unregister", "3")
     assert {node["node"] for node in described()["nodes"] if "broker" in node["roles"]} == {1, 2, 4}
 
@@ -262,6 +305,7 @@ def a_move_cannot_end() -> None:
     said = skidway("cluster", "drain", "4", "--timeout", "3", fails=True)
     assert "1 partitions still move after 3 s, and go on moving" in said
     assert "skidway topic reassign late --status shows them" in said
+    assert state_of(4) == "draining"
 
     said = skidway("topic", "reassign", "late", "--cancel", "--dry-run")
     assert "1 moves would be cancelled" in said
@@ -270,4 +314,5 @@ def a_move_cannot_end() -> None:
 
     assert "cancelled 1 moves" in skidway("topic", "reassign", "late", "--cancel")
     assert replicas("late")[0] == [1, 4]
+    skidway("cluster", "drain", "4", "--undo")
     skidway("topic", "delete", "late", "--yes")

@@ -7,7 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from skidway.cli import cluster as commands
+from skidway.client.cluster import Cluster as Client
+from skidway.client.cluster_admin import ClusterAdmin
+from skidway.errors import ErrorCode
 from skidway.testing import Broker, Cluster
+from skidway.wire.schema.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 from waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("cluster")  # never two clusters at once on few cores
@@ -25,7 +29,7 @@ def members() -> dict[int, bool]:
     return {member["node"]: member["votes"] for member in document["quorum"]["members"]}
 
 
-@pytest.mark.skidway(nodes=5, voters=3, flush="os", node_settings={4: {"roles": "controller"}})
+@pytest.mark.skidway(nodes=5, voters=3, network=False, flush="os", node_settings={4: {"roles": "controller"}})
 def test_a_controller_that_is_no_broker_becomes_a_voter(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKIDWAY_BOOTSTRAP", cluster.bootstrap)
     assert eventually(lambda: members() == {1: True, 2: True, 3: True, 4: False, 5: False})
@@ -59,3 +63,24 @@ def mistakes_are_told(cluster: Cluster) -> None:
     with Broker(node_id=4) as stranger:
         said = skidway("add-voter", "4", "--at", stranger.bootstrap, fails=True)
         assert f"the node at {stranger.bootstrap} belongs to the cluster" in said
+    whoever_leaves_the_command_out_is_told_too(cluster)
+
+
+def whoever_leaves_the_command_out_is_told_too(cluster: Cluster) -> None:
+    """The leader of the quorum asks the node itself."""
+    with Client(cluster.bootstrap) as client:
+        observers = {member.id: member.directory_id for member in ClusterAdmin(client).describe_quorum().observers}
+        for node, at, complaint in [
+            (5, cluster[5], "node 5 cannot be a voter: its roles are broker; restart it with the role controller too"),
+            (4, cluster[5], f"node 4 is not at {cluster[5].bootstrap}: this is broker 5, not 4"),
+        ]:
+            host, _, port = at.bootstrap.rpartition(":")
+            request = AddRaftVoterRequest(
+                cluster_id=None,
+                timeout_ms=5_000,
+                voter_id=node,
+                voter_directory_id=observers[node],
+                listeners=[Listener(name="CONTROLLER", host=host, port=int(port))],
+            )
+            reply = client.ask_controller(request, AddRaftVoterResponse)
+            assert (reply.error_code, reply.error_message) == (ErrorCode.INVALID_REQUEST, complaint)

@@ -65,6 +65,36 @@ def test_commands_say_that_no_controller_answers(cluster: Cluster, monkeypatch: 
         assert "no controller answered within 1 s" in ended.output, words
         assert ASKS in ended.output
 
+    # Who names no time does not wait for a controller as long as for an answer.
+    for app, words in [
+        (topic_command.app, ["create", "more"]),
+        (cluster_command.app, ["remove-voter", "1"]),
+    ]:
+        ended = CliRunner().invoke(app, words)
+        assert ended.exit_code == 1, ended.output
+        assert "no controller answered within 5 s" in ended.output, words
+        assert ASKS in ended.output
+
     # It waits longer than the node looks for a controller: then the node itself says that there is none.
     ended = CliRunner().invoke(topic_command.app, ["alter", "orders", "-c", "retention.ms=1000", "--timeout", "20"])
     assert (ended.exit_code, ASKS in ended.output) == (1, True), ended.output
+
+
+@pytest.mark.skidway(nodes=4, voters=3, flush="os")
+def test_a_broker_that_does_not_vote_says_so_too(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = cluster.controller()
+    cluster.kill(controller, controller % 3 + 1)
+    monkeypatch.setenv("SKIDWAY_BOOTSTRAP", cluster[4].bootstrap)
+    ended = CliRunner().invoke(topic_command.app, ["create", "more"])
+    assert (ended.exit_code, "no controller answered within 5 s" in ended.output) == (1, True), ended.output
+
+
+@pytest.mark.skidway(flush="os")
+def test_a_change_of_controllers_is_waited_for(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKIDWAY_BOOTSTRAP", cluster.bootstrap)
+    for topic in ("first", "second"):
+        controller = cluster.controller()
+        cluster.kill(controller)
+        ended = CliRunner().invoke(topic_command.app, ["create", topic, "-r", "2"])
+        assert ended.exit_code == 0, ended.output
+        cluster.start(controller)

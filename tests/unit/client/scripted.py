@@ -34,14 +34,17 @@ class ScriptedPeer:
                 accepted, _ = self._listener.accept()
             except OSError:
                 return
-            with suppress(ConnectionError), accepted, accepted.makefile("rb") as stream:
-                while size := stream.read(4):
-                    header = read_request_header(stream.read(struct.unpack(">i", size)[0]))
-                    self.seen.append((header.api_key, header.version))
-                    content = self.answer(header)
-                    if content is None:
-                        break
-                    accepted.sendall(struct.pack(">i", len(content)) + content)
+            threading.Thread(target=self._converse, args=(accepted,), daemon=True).start()
+
+    def _converse(self, accepted: socket.socket) -> None:
+        with suppress(ConnectionError), accepted, accepted.makefile("rb") as stream:
+            while size := stream.read(4):
+                header = read_request_header(stream.read(struct.unpack(">i", size)[0]))
+                self.seen.append((header.api_key, header.version))
+                content = self.answer(header)
+                if content is None:
+                    break
+                accepted.sendall(struct.pack(">i", len(content)) + content)
 
 
 def reply(header: RequestHeader, message: Message, *, version: int | None = None) -> bytes:

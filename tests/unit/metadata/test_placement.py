@@ -62,9 +62,30 @@ def test_fenced_brokers_are_the_last_resort_and_never_lead() -> None:
     assert all(replicas[2] == 2 for replicas in place(sites, 10, 3, Seeded(1)))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_drained_brokers_get_nothing_and_the_others_share_evenly(seed: int) -> None:
+    sites = [Site(broker, drained=broker in (1, 4)) for broker in range(6)]
+    placed = place(sites, 24, 3, Seeded(seed))
+    assert all(len(set(replicas)) == 3 for replicas in placed)
+    assert Counter(broker for replicas in placed for broker in replicas) == dict.fromkeys((0, 2, 3, 5), 18)
+    assert Counter(replicas[0] for replicas in placed) == dict.fromkeys((0, 2, 3, 5), 6)
+
+
+def test_a_fenced_broker_is_taken_before_a_drained_one() -> None:
+    sites = [Site(0), Site(1, fenced=True), Site(2, drained=True)]
+    assert place(sites, 2, 2, Seeded(0)) == [[0, 1], [0, 1]]
+
+
 @pytest.mark.parametrize(
     ("sites", "factor", "reason"),
     [
+        ([Site(1), Site(2), Site(3, drained=True)], 3, "only 2 other broker(s) are registered; broker 3 is drained"),
+        ([Site(1, drained=True), Site(2, drained=True)], 1, "brokers 1, 2 are drained and take no new replicas"),
+        (
+            [Site(1, drained=True), Site(2, fenced=True)],
+            1,
+            "All other brokers are currently fenced; broker 1 is drained",
+        ),
         ([Site(1)], 0, "must be positive"),
         ([Site(1)], 2, "only 1 broker(s) are registered"),
         ([], 1, "All brokers are currently fenced"),

@@ -183,7 +183,7 @@ def test_describing_shows_every_setting_once_with_a_sentence() -> None:
 
 
 def test_broker_settings_that_topics_follow_can_be_changed_at_run_time() -> None:
-    broker_configs.validate_dynamic({"log.retention.ms": "5", "message.max.bytes": "100", "flush": "os"})
+    broker_configs.validate_of_all({"log.retention.ms": "5", "message.max.bytes": "100", "flush": "os"})
 
 
 @pytest.mark.parametrize(
@@ -194,11 +194,12 @@ def test_broker_settings_that_topics_follow_can_be_changed_at_run_time() -> None
         ("num.io.threads", "8", "no such broker config"),
         ("log.retention.ms", "-5", "at least -1"),
         ("log.cleanup.policy", "compress", "may hold only delete, compact"),
+        ("skidway.drained", "true", "set it for one of them"),
     ],
 )
 def test_other_broker_settings_cannot(name: str, value: str, reason: str) -> None:
     with pytest.raises(InvalidRequest) as refusal:
-        broker_configs.validate_dynamic({name: value})
+        broker_configs.validate_of_all({name: value})
     assert reason in str(refusal.value)
     assert name in str(refusal.value)
 

@@ -1,4 +1,5 @@
-"""AddRaftVoter (key 80), v0–v1: an observer that has caught up becomes a voter of the metadata quorum."""
+"""AddRaftVoter (key 80), v0–v1: an observer that has caught up, and has the role controller, becomes a voter of
+the metadata quorum."""
 
 from __future__ import annotations
 

@@ -1,13 +1,16 @@
 """DescribeConfigs (key 32), v1–v4: the settings of topics, groups and this broker, where each comes from and what else
-could set it. Of client metrics and loggers there is nothing to describe."""
+could set it. Of client metrics and loggers there is nothing to describe; of other brokers only whether they are
+drained, where just that is asked."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skidway.errors import InvalidRequest, InvalidTopic, ProtocolError, UnknownTopicOrPartition
 from skidway.metadata import broker_configs, group_configs, topic_configs
-from skidway.metadata.config_keys import ConfigEntry, ResourceType
+from skidway.metadata.config_keys import ConfigEntry, Defaults, ResourceType
+from skidway.metadata.configs import BROKER_ID
 from skidway.metadata.topic_names import is_legal
 from skidway.wire.schema.describe_configs import (
     DescribeConfigsRequest,
@@ -51,6 +54,8 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
     if resource.resource_type == ResourceType.BROKER:
         if name == "":
             return broker_configs.describe_cluster_default(node.image.config(ResourceType.BROKER, ""), names)
+        if names == [broker_configs.DRAINED] and (settings := _of_any(node, name)) is not None:
+            return broker_configs.describe_broker(Defaults(node=settings), names)
         if name != str(node.settings.node_id):
             raise InvalidRequest(f"this is broker {node.settings.node_id}, not {name}")
         return broker_configs.describe_broker(node.hosting.defaults, names)
@@ -59,6 +64,12 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
             raise InvalidRequest("the name of a group must not be empty")
         return group_configs.describe(node.image.config(ResourceType.GROUP, name), node.hosting.static, names)
     raise InvalidRequest(f"there is nothing to describe of resource type {resource.resource_type}")
+
+
+def _of_any(node: Node, name: str) -> Mapping[str, str] | None:
+    """What was set for any broker that is registered, be it down: every node knows that."""
+    known = BROKER_ID.fullmatch(name) and int(name) in node.image.brokers
+    return node.image.config(ResourceType.BROKER, name) if known else None
 
 
 def _entry(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResourceResult:
