@@ -32,6 +32,7 @@ from skidway.broker.quorum_host import QuorumHost
 from skidway.broker.registration import Registration
 from skidway.broker.replica_polls import ReplicaPolls
 from skidway.broker.router import Routes
+from skidway.broker.scrubbing import Scrubbing
 from skidway.broker.settings import NodeSettings
 from skidway.broker.turn import Turn
 from skidway.broker.upkeep import Upkeep
@@ -45,6 +46,7 @@ from skidway.errors import (
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.cleaning import CleanTicket, Compactor, DirectCompactor, SwapTicket
 from skidway.log.logs import FilesTicket, Job, Logs, run_all
+from skidway.log.scrubbing import CheckTicket
 from skidway.log.sync import SyncTicket
 from skidway.metadata.image import Endpoint, Image
 from skidway.metadata.operations import RegisterBroker
@@ -64,9 +66,9 @@ from skidway.wire.schema.allocate_producer_ids import AllocateProducerIdsRequest
 from skidway.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 Reply = TypeVar("Reply")
-Ticket = SyncTicket | FilesTicket | CleanTicket | SwapTicket | SnapshotTicket
+Ticket = SyncTicket | FilesTicket | CleanTicket | SwapTicket | SnapshotTicket | CheckTicket
 Run = Callable[[list[Job]], None]
-Key = Partition | QuorumHost | Upkeep | Compactions
+Key = Partition | QuorumHost | Upkeep | Compactions | Scrubbing
 """Whose ticket it is."""
 REFUSALS_TOLD_EVERY_MS = 10_000
 CONTROLLER_TIMEOUT_MS = 5_000
@@ -122,6 +124,7 @@ class Node:
         self.controllers = ControllerHost(self)
         self.groups = Coordinators(self, settings.groups)
         self.compactions = Compactions(self, compactor or DirectCompactor(disk))
+        self.scrubbing = Scrubbing(self)
         self._refusal_told_ms = -REFUSALS_TOLD_EVERY_MS
         self.waiting_bytes = 0
         """Replies of all connections that an older request of theirs holds back."""
@@ -173,6 +176,7 @@ class Node:
                 self._register_now(identity, now_ms)
             self._open_all_now(now_ms, run)
         self.upkeep.start(now_ms)
+        self.scrubbing.start(now_ms)
         self.in_sync.start(now_ms)
         if settings.is_broker:
             self.registration.start()
@@ -240,6 +244,7 @@ class Node:
         self.quorum.resign(now_ms)
         self.hosting.stop()
         self.compactions.stop()
+        self.scrubbing.stop()
         self.followers.stop()
         for partition in self.partitions:
             self.polls.disturb(partition)
@@ -379,6 +384,7 @@ class Node:
             self.turn.take_unsynced()
             return []
         tickets: list[tuple[Key, Ticket]] = [*self.upkeep.take_tickets(), *self.compactions.take_tickets()]
+        tickets += self.scrubbing.take_tickets()
         for hosted in self.turn.take_unsynced():
             try:
                 ticket = hosted.begin_sync()
@@ -401,6 +407,10 @@ class Node:
         if isinstance(key, Compactions):
             # Most of its failures harm nothing but files that nobody uses yet.
             assert isinstance(ticket, CleanTicket | SwapTicket)
+            key.on_done(ticket, error, now_ms)
+            return
+        if isinstance(key, Scrubbing):
+            assert isinstance(ticket, CheckTicket)
             key.on_done(ticket, error, now_ms)
             return
         if self._settles(key):

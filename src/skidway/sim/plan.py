@@ -55,6 +55,8 @@ class Plan:
     drift_ppm: int = 0
     checkpoint_ms: int = 5_000
     replica_lag_ms: int = 10_000
+    scrub_ms: int = 0
+    """Where bits flip that nobody meets by chance, everything is looked at so often."""
     lossy: bool = True
     """Machines lose power; otherwise only processes are killed, and the page cache stays."""
     one_by_one: bool = False
