@@ -29,7 +29,7 @@ from skidway.sim.world import World
 
 MAGIC_AT = 16
 """Where in a batch the byte lies by which a damaged header is told."""
-GIVEN_UP = "to be fetched anew"
+GIVEN_UP = "damaged, to be fetched anew"
 LAST_LOOKS = 15
 """So often an operator looks at a copy that only he can save, before he does."""
 
