@@ -17,14 +17,16 @@ from crc32c import crc32c
 
 from skidway.errors import DamagedLog
 from skidway.log.segment import Segment
-from skidway.ports import Disk
+from skidway.ports import Disk, File
 from skidway.records.batch import CHECKED_POSITION, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
 
 if TYPE_CHECKING:
     from skidway.log.log import Log
 
-SLICE_BYTES = 256 << 10
-"""Of many small batches it takes a thread a few milliseconds, for which the event loop may have to wait."""
+SLICE_BYTES = 1 << 20
+READ_BYTES = 256 << 10
+SLICE_BATCHES = 1_000
+"""After so many it ends with what was read at once: the event loop waits while a thread works in Python."""
 UNREADABLE = (errno.EIO, errno.ENOENT, errno.ENXIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO))
 """What a disk or a file system says whose bytes, or names, are gone. Anything else may be otherwise later."""
 
@@ -47,7 +49,7 @@ class Progress:
 class CheckTicket:
     """Reads one slice. `damage` says what is wrong with it; an OSError, that it could not be read now."""
 
-    __slots__ = ("_disk", "_end", "_end_offset", "_path", "_progress", "bytes_read", "damage")
+    __slots__ = ("_batches", "_disk", "_end", "_end_offset", "_path", "_progress", "bytes_read", "damage")
     maintenance = True
 
     def __init__(self, disk: Disk, path: str, end: int, end_offset: int, progress: Progress) -> None:
@@ -56,24 +58,32 @@ class CheckTicket:
         self._end = end
         self._end_offset = end_offset
         self._progress = progress
+        self._batches = 0
         self.bytes_read = 0
         self.damage: str | None = None
 
     def run(self) -> None:
-        position = self._progress.position
-        wanted = min(SLICE_BYTES, self._end - position)
+        progress = self._progress
         try:
-            data = self._disk.open(self._path).read_at(position, wanted)
-            self.bytes_read = len(data)
-            if len(data) < wanted:
-                raise DamagedLog(f"{self._path} ends at {position + len(data)}, and had {self._end} bytes")
-            self._check(memoryview(data), position)
+            file = self._disk.open(self._path)
+            while progress.position < self._end:
+                self._read_on(file, progress.position)
+                if self._batches >= SLICE_BATCHES or self.bytes_read + READ_BYTES > SLICE_BYTES:
+                    return
         except DamagedLog as error:
             self.damage = str(error)
         except OSError as error:
             if error.errno not in UNREADABLE:
                 raise
-            self.damage = f"{self._path} cannot be read at {position}: {error}"
+            self.damage = f"{self._path} cannot be read at {progress.position}: {error}"
+
+    def _read_on(self, file: File, position: int) -> None:
+        wanted = min(READ_BYTES, self._end - position)
+        data = file.read_at(position, wanted)
+        self.bytes_read += len(data)
+        if len(data) < wanted:
+            raise DamagedLog(f"{self._path} ends at {position + len(data)}, and had {self._end} bytes")
+        self._check(memoryview(data), position)
 
     def _check(self, data: memoryview, start: int) -> None:
         progress = self._progress
@@ -109,6 +119,7 @@ class CheckTicket:
         if fields[2] < progress.epoch:
             raise DamagedLog(f"{self._path} has a batch at {position} with the leader epoch {fields[2]}, an older one")
         progress.next_offset, progress.epoch = last_offset + 1, fields[2]
+        self._batches += 1
         return size - CHECKED_POSITION, fields[4]
 
 

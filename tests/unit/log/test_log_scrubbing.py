@@ -10,7 +10,7 @@ from log_by_hand import DIRECTORY, NOW, append, checkpoint, commit, open_log, sy
 from skidway.log import scrubbing
 from skidway.log.cleaning import DirectCompactor
 from skidway.log.log import Log
-from skidway.log.scrubbing import SLICE_BYTES, SegmentCheck, next_check
+from skidway.log.scrubbing import READ_BYTES, SLICE_BATCHES, SLICE_BYTES, SegmentCheck, next_check
 from skidway.log.settings import LogSettings
 from skidway.records.batch import HEADER_BYTES
 from skidway.sim.disk import SimDisk
@@ -118,6 +118,7 @@ def test_a_batch_larger_than_a_slice_is_checked_over_several(disk: SimDisk) -> N
 
 def test_a_length_that_lies_costs_no_more_memory_than_a_slice(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scrubbing, "SLICE_BYTES", 1_000)
+    monkeypatch.setattr(scrubbing, "READ_BYTES", 1_000)
     log = open_log(disk)
     for _ in range(100):
         append(log)
@@ -135,6 +136,23 @@ def test_a_length_that_lies_costs_no_more_memory_than_a_slice(disk: SimDisk, mon
     else:
         raise AssertionError("not found")
     assert longest <= 1_000
+
+
+def test_a_slice_of_small_batches_is_a_short_one(disk: SimDisk) -> None:
+    log = open_log(disk)
+    for _ in range(5 * SLICE_BATCHES):
+        append(log, size=1)
+    commit(log)
+    check = next_check(log)
+    assert check is not None
+    taken = []
+    while not check.is_done:
+        ticket = check.begin()
+        ticket.run()
+        taken.append(ticket.bytes_read)
+        assert check.finish(ticket) is None
+    assert len(taken) > 1
+    assert max(taken) == READ_BYTES
 
 
 def test_only_what_is_synced_is_looked_at(disk: SimDisk) -> None:
