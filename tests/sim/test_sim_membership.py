@@ -1,4 +1,4 @@
-"""Voters that change and bits that flip in simulated clusters: both are reached, and their laws find mistakes."""
+"""Voters that change, bits that flip or rot in simulated clusters: all are reached, and their laws find mistakes."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -9,7 +9,9 @@ import pytest
 
 from skidway.broker.followers import Followers
 from skidway.broker.partition import Partition
+from skidway.broker.scrubbing import Scrubbing
 from skidway.log.loading import Loader
+from skidway.log.scrubbing import CheckTicket
 from skidway.quorum.machine import Quorum
 from skidway.quorum.role import Role
 from skidway.sim.cluster import node_settings
@@ -46,6 +48,12 @@ def test_a_copy_with_a_flipped_bit_is_whole_again_in_the_end() -> None:
     verdict = run(15, 3, "flip", "stop")
     assert verdict.ok, verdict.text
     assert verdict.marks["bit flipped"] == 2
+
+
+def test_a_bit_that_rots_unseen_is_found_and_the_copy_is_whole_again_in_the_end() -> None:
+    verdict = run(2, 3, "rot", "stop")
+    assert verdict.ok, verdict.text
+    assert verdict.marks["bit rotted"] >= 2
 
 
 # Each law finds its mistake.
@@ -88,6 +96,35 @@ def damage_cut_off() -> Iterator[None]:
         yield
 
 
+def nobody_looks() -> AbstractContextManager[Any]:
+    """What is stored is believed until somebody reads it."""
+    return patch.object(Scrubbing, "start", lambda self, now_ms: None)
+
+
+@contextmanager
+def checksums_not_looked_at() -> Iterator[None]:
+    """Everything is read, and only whether it can be."""
+
+    def check(self: CheckTicket, data: memoryview, start: int) -> None:
+        self._progress.position = start + len(data)
+
+    with patch.object(CheckTicket, "_check", check):
+        yield
+
+
+@contextmanager
+def sound_copies_given_up() -> Iterator[None]:
+    """Where the last batch ends is taken for where the file should end."""
+    original = CheckTicket.run
+
+    def run(self: CheckTicket) -> None:
+        original(self)
+        self.damage = self.damage or "the file is shorter than it might be"
+
+    with patch.object(CheckTicket, "run", run):
+        yield
+
+
 @pytest.mark.parametrize(
     ("mistake", "seed", "nodes", "kinds", "laws"),
     [
@@ -95,6 +132,9 @@ def damage_cut_off() -> Iterator[None]:
         (removed_leaders_do_not_stand, 101, 3, ["voters", "voters", "two", "kill"], {"liveness"}),
         (damaged_copies_left_alone, 15, 3, ["flip", "stop"], {"whole"}),
         (damage_cut_off, 15, 3, ["flip", "stop"], {"durability", "log-order"}),
+        (nobody_looks, 0, 3, ["rot", "stop"], {"whole"}),
+        (checksums_not_looked_at, 0, 3, ["rot", "stop"], {"whole"}),
+        (sound_copies_given_up, 0, 3, ["rot", "stop"], {"false-alarm"}),
     ],
 )
 def test_a_mistake_is_found(mistake: Any, seed: int, nodes: int, kinds: list[str], laws: set[str]) -> None:

@@ -32,6 +32,7 @@ from skidway.broker.registration import Registration
 from skidway.broker.replica_polls import ReplicaPolls
 from skidway.broker.room import NO_ROOM, Room
 from skidway.broker.router import Routes
+from skidway.broker.scrubbing import Scrubbing
 from skidway.broker.settings import NodeSettings
 from skidway.broker.start import Run, Start
 from skidway.broker.turn import Turn
@@ -45,6 +46,7 @@ from skidway.errors import (
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.cleaning import CleanTicket, Compactor, DirectCompactor, SwapTicket
 from skidway.log.logs import FilesTicket
+from skidway.log.scrubbing import CheckTicket
 from skidway.log.sync import SyncTicket
 from skidway.metadata.image import Image
 from skidway.ports import Clock, Disk, Random
@@ -56,8 +58,8 @@ from skidway.wire.message import Message
 from skidway.wire.schema.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 Reply = TypeVar("Reply")
-Ticket = SyncTicket | FilesTicket | CleanTicket | SwapTicket | SnapshotTicket
-Key = Partition | QuorumHost | Upkeep | Compactions
+Ticket = SyncTicket | FilesTicket | CleanTicket | SwapTicket | SnapshotTicket | CheckTicket
+Key = Partition | QuorumHost | Upkeep | Compactions | Scrubbing
 """Whose ticket it is."""
 CONTROLLER_TIMEOUT_MS = 5_000
 SYNC_RETRY_MS = 100
@@ -108,6 +110,7 @@ class Node:
         self.compactions = Compactions(self, compactor or DirectCompactor(disk))
         self.room = Room(self)
         self.start = Start(self)
+        self.scrubbing = Scrubbing(self)
         self.waiting_bytes = 0
         """Replies of all connections that an older request of theirs holds back."""
         self.failure: str | None = None
@@ -149,6 +152,7 @@ class Node:
         if self.quorum.alone:
             self.start.open_alone(identity, now_ms, run)
         self.upkeep.start(now_ms)
+        self.scrubbing.start(now_ms)
         self.in_sync.start(now_ms)
         if settings.is_broker:
             self.registration.start()
@@ -176,6 +180,7 @@ class Node:
         self.quorum.resign(now_ms)
         self.hosting.stop()
         self.compactions.stop()
+        self.scrubbing.stop()
         self.followers.stop()
         for partition in self.partitions:
             self.polls.disturb(partition)
@@ -298,6 +303,7 @@ class Node:
             self.turn.take_unsynced()
             return []
         tickets: list[tuple[Key, Ticket]] = [*self.upkeep.take_tickets(), *self.compactions.take_tickets()]
+        tickets += self.scrubbing.take_tickets()
         for hosted in self.turn.take_unsynced():
             try:
                 ticket = hosted.begin_sync()
@@ -320,6 +326,10 @@ class Node:
         if isinstance(key, Compactions):
             # Most of its failures harm nothing but files that nobody uses yet.
             assert isinstance(ticket, CleanTicket | SwapTicket)
+            key.on_done(ticket, error, now_ms)
+            return
+        if isinstance(key, Scrubbing):
+            assert isinstance(ticket, CheckTicket)
             key.on_done(ticket, error, now_ms)
             return
         if self._settles(key):

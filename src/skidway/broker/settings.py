@@ -40,6 +40,9 @@ class NodeSettings:
     retention_check_ms: int = 300_000
     checkpoint_ms: int = 60_000
     compaction_check_ms: int = 15_000
+    scrub_interval_ms: int = 604_800_000
+    """Everything stored is read and checked once in this time; 0: never."""
+    scrub_bytes_per_second: int = 8 << 20
 
     @property
     def is_broker(self) -> bool:

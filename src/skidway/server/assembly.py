@@ -38,6 +38,8 @@ def make_node(settings: Settings, advertised: Address, disk: RealDisk, clock: Cl
         retention_check_ms=settings.retention_check_ms,
         checkpoint_ms=settings.checkpoint_ms,
         compaction_check_ms=settings.compaction_check_ms,
+        scrub_interval_ms=settings.scrub_interval_ms,
+        scrub_bytes_per_second=settings.scrub_bytes_per_second,
     )
     node_settings.validate()
     log = logging.getLogger("skidway.node")

@@ -64,6 +64,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retention_check_ms: int = 300_000
     checkpoint_ms: int = 60_000
     compaction_check_ms: int = 15_000
+    scrub_interval_ms: int = 604_800_000
+    """Everything stored is read and checked once in this time; 0: never."""
+    scrub_bytes_per_second: int = 8 << 20
     sync_threads: int = 4
     drain_ms: int = 5_000
     """How long a stopping broker waits for replies on their way."""
@@ -123,6 +126,7 @@ POSITIVE = (
     "retention_check_ms",
     "checkpoint_ms",
     "compaction_check_ms",
+    "scrub_bytes_per_second",
     "sync_threads",
 )
 EXPECTED = {
@@ -365,7 +369,7 @@ def _check(settings: Settings, origins: dict[str, str]) -> None:
     for name in POSITIVE:
         if getattr(settings, name) <= 0:
             raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {getattr(settings, name)}")
-    for name in ("node_id", "drain_ms", "leave_ms"):
+    for name in ("node_id", "scrub_interval_ms", "drain_ms", "leave_ms"):
         if getattr(settings, name) < 0:
             raise ConfigError(f"{name} in {origins[name]}: expected 0 or more, got {getattr(settings, name)}")
     if settings.node_id > INT32_MAX:

@@ -79,6 +79,7 @@ def node_settings(plan: Plan, number: int) -> NodeSettings:
         "replica_lag_ms": plan.replica_lag_ms,
         "retention_check_ms": 10_000,
         "compaction_check_ms": 10_000,
+        "scrub_interval_ms": plan.scrub_ms,
         "groups": GroupSettings(
             offsets_partitions=2,
             initial_rebalance_delay_ms=100,

@@ -1,8 +1,13 @@
 """A bit that a disk gets wrong: in a stored batch, of which another in-sync replica has a copy.
 
-It is one that the node meets when it starts: of the last batch below the newest checkpoint, where replay begins, and of
-its header, which is looked at although it was proven. (The rest of what is proven is believed; so no law is held
-against bits there.) From then on the copy must be served to nobody, and be fetched anew: `whole` is a law of the end.
+`flip`: one that the node meets when it starts: of the last batch below the newest checkpoint, where replay begins, and
+of its header, which is looked at although it was proven. From then on the copy must be served to nobody.
+
+`rot`: one of any record that was proven, while the machine runs. Nobody meets it but who reads it, and that may be a
+client or a follower, whose checksum fails; so they are excused (for this very batch). The node must find it itself.
+
+Either way the copy must be fetched anew: `whole` is a law of the end. `false-alarm`: what is not damaged is not thrown
+away.
 """
 
 from __future__ import annotations
@@ -11,17 +16,22 @@ from dataclasses import dataclass
 from random import Random
 
 from skidway.broker.last_run import PATH as LAST_RUN
+from skidway.log.checkpointing import vouched
 from skidway.log.checkpoints import TRUNCATED
+from skidway.log.log import Log
 from skidway.log.sync import snapshot_offset
 from skidway.metadata.image import Image, Partition
-from skidway.records.batch import iter_headers
+from skidway.records.batch import HEADER_BYTES, iter_headers
 from skidway.sim.cluster import Cluster
 from skidway.sim.disk import SimDisk
-from skidway.sim.host import Host
+from skidway.sim.host import BAD_BATCH, Host
 from skidway.sim.world import World
 
 MAGIC_AT = 16
 """Where in a batch the byte lies by which a damaged header is told."""
+GIVEN_UP = "damaged, to be fetched anew"
+LAST_LOOKS = 15
+"""So often an operator looks at a copy that only he can save, before he does."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -33,13 +43,30 @@ class Copy:
     directory: str
 
 
+@dataclass(slots=True, frozen=True)
+class Flip:
+    path: str
+    position: int
+    mask: int
+    batch_at: int = 0
+    batch: bytes = b""
+    """What rot has made of a batch; empty where a start meets the bit."""
+
+
 class Damage:
     def __init__(self, world: World, cluster: Cluster, topics: list[str]) -> None:
         self.world = world
         self.cluster = cluster
         self.topics = topics
-        self.damaged: dict[Copy, tuple[str, int, int]] = {}
-        """Copies that are not whole again yet; the file, the byte and the bit."""
+        self.damaged: dict[Copy, Flip] = {}
+        """Copies that are not whole again yet."""
+        self.rotten: set[bytes] = set()
+        """Batches as rot has made them."""
+        self._rotted: set[str] = set()
+        """The partitions of those."""
+        self._looks: dict[Copy, int] = {}
+        for host in cluster.hosts.values():
+            host.judge = self.judge
 
     def spare(self, host: Host) -> list[Copy]:
         """What this machine could lose now, as the controller sees it."""
@@ -77,30 +104,71 @@ class Damage:
                 continue
             place = _met_at_start(host.disk, copy.directory)
             if place is not None:
-                bit = self.damaged[copy] = (place[0], place[1] + MAGIC_AT, 1 << random.randrange(8))
-                host.disk.corrupt(*bit)
+                flip = self.damaged[copy] = Flip(place[0], place[1] + MAGIC_AT, 1 << random.randrange(8))
+                host.disk.corrupt(flip.path, flip.position, flip.mask)
                 self.world.mark("bit flipped")
-                self.world.say(host.name, f"a bit of {bit[0]} at {bit[1]} flips")
+                self.world.say(host.name, f"a bit of {flip.path} at {flip.position} flips")
                 return
+
+    def rot(self, host: Host, random: Random) -> None:
+        """While the machine runs, and without its knowing."""
+        copies = self.spare(host)
+        for copy in random.sample(copies, len(copies)):
+            assert host.node is not None
+            log = host.node.partitions.find_by_id(copy.topic_id, copy.index).log
+            places = _proven_batches(log)
+            if not places:
+                continue
+            path, at, size = random.choice(places)
+            position, mask = at + HEADER_BYTES + random.randrange(size - HEADER_BYTES), 1 << random.randrange(8)
+            host.disk.corrupt(path, position, mask)
+            batch = host.disk.open(path).read_at(at, size)
+            self.damaged[copy] = Flip(path, position, mask, at, batch)
+            self.rotten.add(batch)
+            self._rotted.add(f"{copy.topic}-{copy.index}:")
+            self.world.mark("bit rotted")
+            self.world.say(host.name, f"a bit of {path} at {position} rots")
+            return
+
+    def judge(self, host: Host, line: str) -> str:
+        """Which law a message of a node breaks."""
+        if BAD_BATCH in line:
+            return "" if any(name in line for name in self._rotted) else "corrupt-read"
+        if GIVEN_UP in line:
+            node_id = host.settings.node_id
+            is_damaged = any(line.startswith(f"{c.topic}-{c.index}:") for c in self.damaged if c.node_id == node_id)
+            return "" if is_damaged else "false-alarm"
+        return ""
+
+    def is_rotten(self, host: Host, log: Log) -> bool:
+        """Whether this log has a bit that nobody could know of."""
+        return any(
+            flip.batch and copy.node_id == host.settings.node_id and copy.directory == log.directory
+            for copy, flip in self.damaged.items()
+        )
 
     def last_copies(self) -> list[Copy]:
         """Those that the controller cannot do without: before anybody knew, all others fell out of sync. An operator
         has to decide."""
         self._forget_whole()
         image = self._image()
-        return [copy for copy in self.damaged if image is not None and self._is_last(image, copy)]
+        last = [copy for copy in self.damaged if image is not None and self._is_last(image, copy)]
+        self._looks = {copy: self._looks.get(copy, 0) + 1 for copy in last}
+        # One that rots is served on, and so may help another back in sync.
+        return [copy for copy in last if not self.damaged[copy].batch or self._looks[copy] > LAST_LOOKS]
 
     def _is_last(self, image: Image, copy: Copy) -> bool:
         node = self.cluster.hosts[copy.node_id].node
         partition = None if node is None else node.partitions.get(copy.topic_id, copy.index)
-        if partition is None or not partition.log.quarantined:
+        if partition is None or not (partition.log.quarantined or self.damaged[copy].batch):
             return False
         described = image.topics_by_id[copy.topic_id].partitions[copy.index]
         return {*described.isr, *described.eligible_leader_replicas} == {copy.node_id}
 
     def mend(self, copy: Copy) -> None:
         """By hand, while the machine is down."""
-        self.cluster.hosts[copy.node_id].disk.corrupt(*self.damaged.pop(copy))
+        flip = self.damaged.pop(copy)
+        self.cluster.hosts[copy.node_id].disk.corrupt(flip.path, flip.position, flip.mask)
         self.world.mark("bit mended by hand")
 
     def all_whole(self) -> bool:
@@ -129,11 +197,32 @@ class Damage:
         topic = image.topics_by_id.get(copy.topic_id)
         if topic is None or copy.node_id not in topic.partitions[copy.index].replicas:
             return True
+        if self._rots(copy):
+            return False
         node = self.cluster.hosts[copy.node_id].node
         partition = None if node is None else node.partitions.get(copy.topic_id, copy.index)
         return (
             partition is not None and not partition.log.quarantined and copy.node_id in topic.partitions[copy.index].isr
         )
+
+    def _rots(self, copy: Copy) -> bool:
+        """Whether what rot has made is still there."""
+        flip, disk = self.damaged[copy], self.cluster.hosts[copy.node_id].disk
+        if not flip.batch or not disk.exists(flip.path):
+            return False
+        return disk.open(flip.path).read_at(flip.batch_at, len(flip.batch)) == flip.batch
+
+
+def _proven_batches(log: Log) -> list[tuple[str, int, int]]:
+    """File, position and size of those that no crash and no truncation makes doubtful: a bad one would be taken for a
+    torn tail there."""
+    proven = vouched(log)
+    return [
+        (segment.path(".log"), position, size)
+        for segment in log.segments
+        for position, _, last_offset, size, _, _ in segment.batches(0, segment.size)
+        if last_offset < proven and size > HEADER_BYTES
+    ]
 
 
 def _met_at_start(disk: SimDisk, directory: str) -> tuple[str, int] | None:

@@ -17,6 +17,7 @@ Readers find the rest themselves: skipped, non-monotonic, vanished, corrupt-read
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from skidway.sim.producers import Batch
@@ -52,6 +53,8 @@ class History:
         self.reads = 0
         self.forgotten: set[bytes] = set()
         """Topics that were deleted: what was in them may go."""
+        self.rotten: Container[bytes] = ()
+        """Batches that a disk has damaged behind its node's back."""
 
     def of(self, topic: str, topic_id: bytes, partition: int) -> Seen:
         key = (topic_id, partition)
@@ -109,6 +112,9 @@ class History:
         self._note(seen, offset, value, reader)
         if reader.startswith("last"):
             seen.read.add(value)
+
+    def is_rotten(self, batch: bytes) -> bool:
+        return batch in self.rotten
 
     def watermark(self, reader: str, topic_id: bytes, partition: int, leader_epoch: int, high_watermark: int) -> None:
         key = (reader, topic_id, partition, leader_epoch)

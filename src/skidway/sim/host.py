@@ -231,6 +231,8 @@ class Host:
         """Called at the instant before the power goes, with the node as it was."""
         self.on_start: Callable[[Host], None] = lambda host: None
         self.on_step: Callable[[Host], None] = lambda host: None
+        self.judge: Callable[[Host, str], str] = lambda host, line: "corrupt-read" if BAD_BATCH in line else ""
+        """Which law a message of its node breaks, if any."""
         self.inbound: dict[_Inbound, None] = {}
         self.outbound: dict[_Outbound, None] = {}
         self.ready: dict[_Inbound | _Outbound, None] = {}
@@ -290,9 +292,9 @@ class Host:
 
     def _on_trouble(self, line: str) -> None:
         self.world.say(self.name, f"trouble: {line}")
-        if BAD_BATCH in line:
+        if law := self.judge(self, line):
             # From outside of the node, which would take it for a mistake of its own.
-            self.world.after(0, partial(_served_damaged, f"{self.name} was: {line}"))
+            self.world.after(0, partial(_broken, law, f"{self.name}: {line}"))
 
     def _reset(self) -> None:
         self.life += 1
@@ -550,8 +552,8 @@ class Host:
         self.network.connect(self.name, (link.host, link.port), opened, lambda: self.enter(life, outbound.failed))
 
 
-def _served_damaged(text: str) -> None:
-    raise Violation("corrupt-read", text)
+def _broken(law: str, text: str) -> None:
+    raise Violation(law, text)
 
 
 def _lane(ticket: Any) -> str:

@@ -46,6 +46,7 @@ class Nemesis:
             "all": self._all,
             "two": self._two,
             "flip": self._flip,
+            "rot": self._rot,
         }
 
     def begin(self) -> None:
@@ -285,3 +286,7 @@ class Nemesis:
         else:
             host.stop()
         flip()
+
+    def _rot(self, fault: Fault, host: Host, random: Random) -> None:
+        """While it runs, a bit of what others hold too goes wrong on its disk, and nobody is told."""
+        self.damage.rot(host, random)

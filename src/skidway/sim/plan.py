@@ -55,6 +55,8 @@ class Plan:
     drift_ppm: int = 0
     checkpoint_ms: int = 5_000
     replica_lag_ms: int = 10_000
+    scrub_ms: int = 0
+    """Where bits flip that nobody meets by chance, everything is looked at so often."""
     lossy: bool = True
     """Machines lose power; otherwise only processes are killed, and the page cache stays."""
     one_by_one: bool = False
@@ -80,8 +82,9 @@ ONE_NODE = ["power", "power", "kill", "stop", "pause", "cut", "cut one way", "re
 MANY_NODES = ["power", "power", "power", "kill", "stop", "pause", "pause", "cut", "cut", "cut one way", "cut pair",
               "cut clients", "reset", "clock", "full", "bad sync", "op", "slow", "all", "two", "elect", "reassign",
               "topics"]  # fmt: skip
-LATER = ["voters", "flip"]
-"""Kinds that came later, for several nodes, from a stream of their own: what a seed drew before, it still draws."""
+LATER = ["voters", "flip", "rot"]
+"""Kinds that came later, for several nodes, from streams of their own: what a seed drew before, it still draws."""
+SCRUB_MS = [700, 2_000]
 
 
 def draw_plan(
@@ -122,19 +125,34 @@ def draw_plan(
         _lighten(plan)
     gap_ms = random.choice([FAULT_GAP_MS // 3, FAULT_GAP_MS, FAULT_GAP_MS * 3])
     plan.faults = _draw_faults(plan, random, weighted, gap_ms if kinds is None else FAULT_GAP_MS // 3)
-    if later and kinds is None and count > 1:
-        _add_later_kinds(plan)
+    if kinds is not None and "rot" in kinds:
+        plan.scrub_ms = SCRUB_MS[seed % len(SCRUB_MS)]
+    if later and kinds is None:
+        if count > 1:
+            _add_later_kinds(plan)
+        _add_rot(plan)
     return plan
 
 
 def _add_later_kinds(plan: Plan) -> None:
     """To two seeds of three, among the other faults."""
     random = Random(f"{plan.seed}/more")
-    chosen = [kind for kind in LATER if random.random() < 0.7]
+    chosen = [kind for kind in LATER[:2] if random.random() < 0.7]
     if random.random() < 0.3 or not chosen:
         return
     gap_ms = random.choice([FAULT_GAP_MS // 2, FAULT_GAP_MS, FAULT_GAP_MS * 2])
     plan.faults = sorted([*plan.faults, *_draw_faults(plan, random, chosen, gap_ms)], key=lambda fault: fault.at_ms)
+
+
+def _add_rot(plan: Plan) -> None:
+    """Half of the seeds look at what they have stored, and then there is also something to find."""
+    random = Random(f"{plan.seed}/rot")
+    if random.random() < 0.5:
+        return
+    plan.scrub_ms = random.choice(SCRUB_MS)
+    if plan.nodes > 1:
+        gap_ms = random.choice([FAULT_GAP_MS, FAULT_GAP_MS * 2])
+        plan.faults = sorted([*plan.faults, *_draw_faults(plan, random, ["rot"], gap_ms)], key=lambda f: f.at_ms)
 
 
 def _lighten(plan: Plan) -> None:

@@ -36,6 +36,10 @@ class Reads(Protocol):
         self, reader: str, topic_id: bytes, partition: int, leader_epoch: int, high_watermark: int
     ) -> None: ...
 
+    def is_rotten(self, batch: bytes) -> bool:
+        """Whether a disk has made it so: then a leader served it that could not know."""
+        ...
+
 
 @dataclass(slots=True)
 class Position:
@@ -133,8 +137,8 @@ class Reader(Client):
                 if data.error_code:
                     troubled = True
                     self._on_error(key, position, data)
-                else:
-                    self._take(key, position, data, asked[key][1])
+                elif not self._take(key, position, data, asked[key][1]):
+                    troubled = True
         if troubled:
             self.refresh()
             self._retry()
@@ -162,7 +166,8 @@ class Reader(Client):
             )
         raise Violation("client-errors", f"{self.place} got {ErrorCode(data.error_code).name} reading {topic}-{index}")
 
-    def _take(self, key: Partition, position: Position, data: PartitionData, leader_epoch: int) -> None:
+    def _take(self, key: Partition, position: Position, data: PartitionData, leader_epoch: int) -> bool:
+        """False where a batch cannot be read, and has to be asked for again."""
         topic, index = key
         topic_id = self.known[topic].topic_id
         if data.diverging_epoch.epoch >= 0:
@@ -175,12 +180,14 @@ class Reader(Client):
         position.end_offset = data.high_watermark
         records = data.records
         if not records:
-            return
+            return True
         assert not hasattr(records, "file")
         view = memoryview(bytes(records))
         for at, header in iter_headers(view):
             batch = view[at : at + header.size]
             if not crc_matches(batch):
+                if self.reads.is_rotten(bytes(batch)):
+                    return False
                 raise Violation("corrupt-read", f"{self.place} was served a damaged batch of {topic}-{index}")
             if header.last_offset < position.offset:
                 raise Violation(
@@ -198,3 +205,4 @@ class Reader(Client):
             position.epoch = header.partition_leader_epoch
         if self.on_read is not None:
             self.on_read(topic, index, position.offset)
+        return True

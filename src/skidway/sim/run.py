@@ -61,6 +61,8 @@ class Run:
         self.clients: list[Client] = []
         self.nemesis = Nemesis(self.world, self.cluster, plan, lambda: [client.place for client in self.clients])
         self.nemesis.operations.update(self.admin.operations)
+        self.history.rotten = self.nemesis.damage.rotten
+        self.invariants.is_rotten = self.nemesis.damage.is_rotten
 
     def run(self) -> None:
         world = self.world

@@ -87,6 +87,8 @@ def test_flags_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
         ("limits = 3", "limits in {file}, key limits: expected a table of settings, got 3"),
         ("[topic_defaults]\nx = [1]", "topic_defaults.x in {file}, key topic_defaults.x: expected a text,"),
         ("sync_threads = 0", "sync_threads in {file}, key sync_threads: expected a positive number, got 0"),
+        ("scrub_bytes_per_second = 0", "key scrub_bytes_per_second: expected a positive number, got 0"),
+        ("scrub_interval_ms = -1", "scrub_interval_ms in {file}, key scrub_interval_ms: expected 0 or more, got -1"),
         ("node_id = -1", "node_id in {file}, key node_id: expected 0 or more, got -1"),
         ("node_id = 9999999999", "node_id in {file}, key node_id: expected at most 2147483647"),
         ("listen = 'here'", "listen in {file}, key listen: 'here' has no port: expected HOST:PORT"),

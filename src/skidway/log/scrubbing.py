@@ -1,0 +1,172 @@
+"""Looking at what lies on the disk: the batches of one segment, slice by slice, whether they are what was written.
+
+A disk does not always give back what it got, and nobody looks at an old segment before somebody wants to read it. A
+`SegmentCheck` belongs to the log's owner and goes once over the synced part of a segment: `begin`, `ticket.run()` on
+any thread, `finish`, until it `is_done`. Files are only read. What a ticket found counts only if the segment is still
+the same afterwards: one that was replaced, given up or cut meanwhile tells nothing.
+
+Beside each checksum the offsets and leader epochs are looked at, which it does not cover: they never go back.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from skidway.errors import DamagedLog
+from skidway.log.segment import Segment
+from skidway.ports import Disk, File
+from skidway.records.batch import CHECKED_POSITION, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
+
+if TYPE_CHECKING:
+    from skidway.log.log import Log
+
+SLICE_BYTES = 1 << 20
+READ_BYTES = 256 << 10
+SLICE_BATCHES = 1_000
+"""After so many it ends with what was read at once: the event loop waits while a thread works in Python."""
+UNREADABLE = (errno.EIO, errno.ENOENT, errno.ENXIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO))
+"""What a disk or a file system says whose bytes, or names, are gone. Anything else may be otherwise later."""
+
+
+class Progress:
+    """How far a segment is checked. A batch may end in a later slice than the one it begins in."""
+
+    __slots__ = ("crc", "epoch", "expected_crc", "missing", "next_offset", "position")
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.missing = 0
+        """Bytes of the batch under way, from `position` on."""
+        self.crc = 0
+        self.expected_crc = 0
+        self.next_offset = 0
+        self.epoch = -1
+
+
+class CheckTicket:
+    """Reads one slice. `damage` says what is wrong with it; an OSError, that it could not be read now."""
+
+    __slots__ = ("_batches", "_disk", "_end", "_end_offset", "_path", "_progress", "bytes_read", "damage")
+    maintenance = True
+
+    def __init__(self, disk: Disk, path: str, end: int, end_offset: int, progress: Progress) -> None:
+        self._disk = disk
+        self._path = path
+        self._end = end
+        self._end_offset = end_offset
+        self._progress = progress
+        self._batches = 0
+        self.bytes_read = 0
+        self.damage: str | None = None
+
+    def run(self) -> None:
+        progress = self._progress
+        try:
+            file = self._disk.open(self._path)
+            while progress.position < self._end:
+                self._read_on(file, progress.position)
+                if self._batches >= SLICE_BATCHES or self.bytes_read + READ_BYTES > SLICE_BYTES:
+                    return
+        except DamagedLog as error:
+            self.damage = str(error)
+        except OSError as error:
+            if error.errno not in UNREADABLE:
+                raise
+            self.damage = f"{self._path} cannot be read at {progress.position}: {error}"
+
+    def _read_on(self, file: File, position: int) -> None:
+        wanted = min(READ_BYTES, self._end - position)
+        data = file.read_at(position, wanted)
+        self.bytes_read += len(data)
+        if len(data) < wanted:
+            raise DamagedLog(f"{self._path} ends at {position + len(data)}, and had {self._end} bytes")
+        self._check(memoryview(data), position)
+
+    def _check(self, data: memoryview, start: int) -> None:
+        progress = self._progress
+        missing, crc, expected_crc = progress.missing, progress.crc, progress.expected_crc
+        at, size = 0, len(data)
+        while at < size:
+            if not missing:
+                if size - at < HEADER_BYTES:
+                    break
+                missing, expected_crc = self._begin_batch(data, at, start + at)
+                at, crc = at + CHECKED_POSITION, 0
+            here = min(missing, size - at)
+            crc = crc32c(data[at : at + here], crc)
+            at += here
+            missing -= here
+            if not missing and crc != expected_crc:
+                raise DamagedLog(f"{self._path} has a damaged batch that ends at {start + at}: its checksum is wrong")
+        if not at:
+            raise DamagedLog(f"{self._path} ends inside a batch at {start}")
+        progress.position, progress.missing = start + at, missing
+        progress.crc, progress.expected_crc = crc, expected_crc
+
+    def _begin_batch(self, data: memoryview, at: int, position: int) -> tuple[int, int]:
+        """How many of its bytes the checksum covers, and the checksum."""
+        progress = self._progress
+        fields = HEADER.unpack_from(data, at)
+        size = fields[1] + PREFIX_BYTES
+        if fields[3] != MAGIC or size < HEADER_BYTES or position + size > self._end:
+            raise DamagedLog(f"{self._path} has no batch at {position}")
+        last_offset = fields[0] + fields[6]
+        if fields[0] < progress.next_offset or not fields[0] <= last_offset < self._end_offset:
+            raise DamagedLog(f"{self._path} has a batch at {position} with offsets that belong elsewhere ({fields[0]})")
+        if fields[2] < progress.epoch:
+            raise DamagedLog(f"{self._path} has a batch at {position} with the leader epoch {fields[2]}, an older one")
+        progress.next_offset, progress.epoch = last_offset + 1, fields[2]
+        self._batches += 1
+        return size - CHECKED_POSITION, fields[4]
+
+
+class SegmentCheck:
+    """Of one segment, as far as it is synced when this begins."""
+
+    __slots__ = ("_cuts", "_end", "_end_offset", "_log", "_progress", "segment")
+
+    def __init__(self, log: Log, segment: Segment, end_offset: int) -> None:
+        self._log = log
+        self._cuts = log.truncated.count
+        self._end = segment.synced_size
+        self._end_offset = end_offset
+        self._progress = Progress()
+        self.segment = segment
+
+    @property
+    def is_done(self) -> bool:
+        return self._progress.position >= self._end
+
+    @property
+    def is_void(self) -> bool:
+        """The segment is not what it was when this began, or nobody believes its log any more."""
+        log = self._log
+        changed = log.truncated.count != self._cuts or self.segment not in log.segments
+        return changed or log.failure is not None
+
+    def begin(self) -> CheckTicket:
+        segment = self.segment
+        return CheckTicket(segment.disk, segment.path(".log"), self._end, self._end_offset, self._progress)
+
+    def finish(self, ticket: CheckTicket) -> str | None:
+        """The ticket ran: what is damaged, if anything is. The rest of a damaged segment is left alone."""
+        if self.is_void or ticket.damage is None:
+            return None
+        self._progress.position = self._end
+        return ticket.damage
+
+
+def next_check(log: Log, after: int = -1) -> SegmentCheck | None:
+    """The first segment with something to check that begins behind this offset; None when there is none."""
+    if log.failure is not None:
+        return None
+    segments = log.segments
+    for number, segment in enumerate(segments):
+        # While it is pinned its file has another name, and was written a moment ago.
+        if segment.base_offset > after and segment.synced_size and not segment.pinned:
+            is_last = number + 1 == len(segments)
+            return SegmentCheck(log, segment, log.end_offset if is_last else segments[number + 1].base_offset)
+    return None
