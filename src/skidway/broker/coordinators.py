@@ -19,6 +19,7 @@ from skidway.errors import (
     DamagedLog,
     ErrorCode,
     NotCoordinator,
+    NotEnoughReplicas,
     NotLeaderOrFollower,
     ProtocolError,
     StorageError,
@@ -45,6 +46,8 @@ Reply = TypeVar("Reply")
 OFFSETS_TOPIC = "__consumer_offsets"
 AS_SAFE_AS_CAN_BE = -1
 """How many replicas that are, the controller says: it knows all brokers."""
+TICK_RETRY_MS = 1_000
+TOO_FEW = "too few replicas of the group's partition are in sync: ask again"
 OFFSETS_CONFIGS: list[tuple[str, str | None]] = [
     ("cleanup.policy", "compact"),
     ("segment.bytes", str(100 * 1024 * 1024)),
@@ -184,7 +187,15 @@ class Coordinators:
             respond(error)
             return
 
+        if coordinator.partition.is_stuck:
+            # An answer would have to wait for what was written before, and so would all that come after it.
+            respond(CoordinatorNotAvailable(TOO_FEW))
+            return
+
         def answer(reply: Reply | ProtocolError) -> None:
+            if isinstance(reply, NotEnoughReplicas):
+                respond(CoordinatorNotAvailable(TOO_FEW))
+                return
             if not isinstance(reply, StorageError):
                 respond(reply)
                 return
@@ -219,7 +230,10 @@ class Coordinators:
         if not coordinators:
             respond(replies)
         for coordinator in coordinators:
-            self._submit(coordinator, make(), now_ms, answer)
+            if coordinator.partition.is_stuck:
+                answer(CoordinatorNotAvailable(TOO_FEW))
+            else:
+                self._submit(coordinator, make(), now_ms, answer)
 
     def on_committed(self, partition: Partition) -> None:
         coordinator = self._loaded.get(partition)
@@ -357,5 +371,13 @@ class Coordinators:
             self.on_role_changed(partition)
 
     def _tick(self, coordinator: Coordinator) -> None:
-        if self._node.failure is None:
-            self._submit(coordinator, Tick(), self._node.clock.monotonic_ms(), lambda reply: None)
+        if self._node.failure is not None:
+            return
+        now_ms = self._node.clock.monotonic_ms()
+        replies: list[object] = []
+        coordinator.host.submit(Tick(), now_ms, replies.append)
+        if any(isinstance(reply, NotEnoughReplicas) for reply in replies):
+            # What is over stays over; it is due, but nothing can be written about it for now.
+            coordinator.timer = self._node.timers.at(now_ms + TICK_RETRY_MS, lambda: self._tick(coordinator))
+        else:
+            self._arm(coordinator)

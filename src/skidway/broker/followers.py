@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from skidway.metadata.image import NO_LEADER
-from skidway.replica.fetcher import Fetcher
+from skidway.replica.fetcher import Fetcher, Replica
 from skidway.runtime.timers import Timer
 from skidway.wire.message import Message
 
@@ -51,6 +51,7 @@ class Followers:
         if fetcher is None:
             node = self._node
             fetcher = self._fetchers[leader] = Fetcher(node.settings.node_id, leader, node.on_trouble)
+            fetcher.on_damaged = self._on_damaged
         fetcher.follow(partition)
         self._with[partition] = fetcher
         # Not at once: more of them come with the same change, and all go into one request.
@@ -76,6 +77,11 @@ class Followers:
         self._stopped = True
         for partition in list(self._with):
             self.on_removed(partition)
+
+    def _on_damaged(self, replica: Replica) -> None:
+        """As if it had been found so at the start: nobody may count on it before it begins anew."""
+        for partition in [partition for partition in self._with if partition is replica]:
+            self._node.on_role_changed(partition)
 
     def _pump(self, fetcher: Fetcher) -> None:
         node = self._node

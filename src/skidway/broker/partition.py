@@ -30,7 +30,7 @@ from skidway.ports import Buffer, FileSlice
 from skidway.records.batch import TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader, TimestampType
 from skidway.records.validation import TopicRules, validate
 from skidway.replica.follower import NEVER_MS
-from skidway.replica.leader import Damaged, Leader, Leadership, NotLeading, Proposal
+from skidway.replica.leader import ACKS_ALL, Damaged, Leader, Leadership, NotLeading, Proposal
 from skidway.replica.role import PartitionRole
 from skidway.replica.throttle import Throttle
 
@@ -160,6 +160,12 @@ class Partition:
             high_watermark = leader.on_stored(stored)
         self.unclean = False
         self.advance(high_watermark)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether something waits to be committed, and too few replicas are in sync for that."""
+        too_few = len(self.leader.in_sync) < min(self.min_in_sync, len(self.leader.replicas))
+        return too_few and self.log.end_offset > self.log.high_watermark
 
     @property
     def counted_on(self) -> bool:
@@ -403,8 +409,11 @@ class Journal:
         return self._partition.log.high_watermark
 
     def append(self, batch: memoryview | bytearray, header: BatchHeader, leader_epoch: int, now_ms: int) -> int:
-        assert self._partition.leads, "only a leader writes"
-        return self._partition.append(batch, header, now_ms)
+        partition = self._partition
+        assert partition.leads, "only a leader writes"
+        # As for any producer that waits for all: what comes now would be committed nobody knows when.
+        partition.leader.admit(ACKS_ALL, partition.min_in_sync)
+        return partition.append(batch, header, now_ms)
 
     def read(self, offset: int, max_bytes: int, *, committed: bool = True, min_one: bool = True) -> FileSlice | None:
         return self._partition.log.read(offset, max_bytes, committed=committed, min_one=min_one)

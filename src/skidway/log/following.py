@@ -191,9 +191,9 @@ def _note(log: Log, segment: Segment, position: int, run: _Run, now_ms: int) -> 
     """What the batches tell beyond their segment: producers, epochs, where reads may end."""
     record = log.producers.record
     epochs = log.epochs
-    if run.batches[0][2][2] != epochs.latest:
-        # This node may have led epochs without writing anything; the log went on without them.
-        epochs.truncate_to(log.end_offset)
+    if run.batches[0][2][2] != epochs.latest and epochs.truncate_to(log.end_offset):
+        # This node had led epochs without writing anything; the log went on without them.
+        log.epochs_changed = True
     latest = epochs.latest
     ends = log.positions.ends
     for start, end, fields in run.batches:

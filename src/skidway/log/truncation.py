@@ -121,9 +121,11 @@ def restart(log: Log, offset: int, now_ms: int) -> None:
 
 
 def _failed(log: Log, error: Exception) -> StorageError:
-    """Half done, and what is in memory is not what is on disk: only a start brings them together."""
+    """Half done, and what is in memory is not what is on disk: only a start brings them together, or to begin anew.
+    Until then nobody may read it, nor lead with it."""
     reason = f"{log.directory} could not be truncated: {error}"
     log.fail(reason)
+    log.quarantined = True
     return StorageError(reason)
 
 

@@ -100,6 +100,8 @@ class Fetcher:
         settings: FetchSettings | None = None,
     ) -> None:
         self.leader_id = leader_id
+        self.on_damaged: Callable[[Replica], None] = lambda replica: None
+        """What is here of it cannot be used any more: it is not fetched until it follows anew."""
         self.under_way = False
         self._node_id = node_id
         self._on_trouble = on_trouble
@@ -359,6 +361,11 @@ class Fetcher:
 
     def _on_storage_error(self, key: Key, followed: _Followed, error: Exception, now_ms: int) -> None:
         log = followed.replica.log
+        if log.quarantined and key not in self._lost:
+            self._tell(followed, f"damaged, to be fetched anew: {error}")
+            self._stop(key)
+            self.on_damaged(followed.replica)
+            return
         if log.failure is not None and not log.quarantined and isinstance(error, StorageError):
             self._tell(followed, f"offline, it takes no writes: {error}")
             self._stop(key)

@@ -1,8 +1,13 @@
 """Three whole nodes: what a leader acknowledges is on the others, whoever fails."""
 
+import errno
+from unittest.mock import patch
+
 import pytest
 from broker_world import batch, code, part
 from nodes_together import Cluster, create, made, produce, read
+
+from skidway.sim.disk import SimFile
 
 NOT_ENOUGH_REPLICAS, NOT_LEADER = 19, 6
 FLUSHES = pytest.mark.parametrize("flush", ["os", "sync"])
@@ -67,6 +72,34 @@ def test_what_only_a_lost_leader_had_is_cut_when_it_returns(flush: str) -> None:
     ((_, refused),) = cluster.until(waiting.replies)
     assert code(refused) == NOT_LEADER
     cluster.until(lambda: cluster.agree("t"))
+    assert read(cluster, leader, "t") == [b"everywhere", b"instead"]
+
+
+def test_a_copy_that_could_not_be_cut_is_not_led_with_but_fetched_anew() -> None:
+    """The disk gave up half-way: what the node has in memory is neither the old log nor the new one."""
+    cluster = made()
+    lost = create(cluster, "t", flush="os")
+    assert produce(cluster, "t", b"everywhere") == 0
+    cluster.until(lambda: cluster.agree("t"))
+    cluster.cut(lost)
+    assert produce(cluster, "t", b"only here", acks=1, by=lost) == 0
+    rest = {number: node for number, node in cluster.nodes.items() if number != lost}
+    leader = cluster.until(lambda: next((n for n, node in rest.items() if node.partitions.find("t", 0).leads), None))
+    assert produce(cluster, "t", b"instead", by=leader) == 0
+    copy, disk = cluster.copy(lost, "t"), cluster.disks[lost]
+    truncate, failed = SimFile.truncate, []
+
+    def fail_once(file: SimFile, size: int) -> None:
+        if file._disk is disk and not failed:
+            failed.append(size)
+            raise OSError(errno.EIO, "the disk is ill")
+        truncate(file, size)
+
+    with patch.object(SimFile, "truncate", fail_once):
+        cluster.heal()
+        cluster.until(lambda: cluster.agree("t"))
+    assert any("could not be truncated" in line for line in cluster.told[lost])
+    assert (copy.log.failure, copy.log.quarantined) == (None, False)
     assert read(cluster, leader, "t") == [b"everywhere", b"instead"]
 
 

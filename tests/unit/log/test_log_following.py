@@ -159,6 +159,22 @@ def test_offsets_may_leave_gaps_where_the_leader_was_compacted() -> None:
         assert read_header(slice_.read()).base_offset == 50
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_epoch_that_wrote_nothing_is_forgotten_for_good_when_the_log_goes_on_without_it(clean: bool) -> None:
+    """This node led epoch 6 for a moment. The next leader has more of epoch 5, from before: after another start here
+    that must not be taken for epoch 6, of which no leader knows, or all of it would be cut off again."""
+    disk = SimDisk()
+    log = open_log(disk)
+    log.append_fetched(batch(0, 2, epoch=5), NOW)
+    log.begin_epoch(6)
+    checkpoint(log)
+    log.append_fetched(batch(2, 3, epoch=5), NOW)
+    checkpoint(log)
+    assert log.epochs.entries() == [(5, 0)]
+    again = open_log(disk, clean=clean)
+    assert (again.end_offset, again.epochs.entries()) == (5, [(5, 0)])
+
+
 def test_control_batches_are_batches() -> None:
     log = open_log(SimDisk())
     control = batch(0, producer_id=7, sequence=-1)

@@ -254,6 +254,9 @@ def test_a_sync_that_fails_half_way_is_final() -> None:
         except StorageError:
             if log.failure is None:
                 assert log.end_offset == 6
+            else:
+                with pytest.raises(StorageError):  # nobody can tell what is there
+                    log.read(0, 1000)
         disk.failing_syncs = None
         disk.crash(random.Random(number))
         _, log = reopen(disk)
