@@ -267,6 +267,7 @@ def test_a_broker_nobody_knows_that_follows_a_thousand_times(broker: Broker) -> 
         create_topic(broker, "while-it-follows")
         for follower in peers:
             follower.reset()
+        peer.call(HEARTBEAT, 2, **beat, want_fence=True)
         assert peer.call(UNREGISTER, 0, broker_id=STRANGER).error_code == ErrorCode.NONE
         produced = peer.ask(PRODUCE, 8, produce_frame("followed", batch_of(b"mine"), acks=-1))
         assert produced.responses[0].partition_responses[0].error_code == ErrorCode.NONE
@@ -330,6 +331,7 @@ def test_brokers_that_are_none(broker: Broker) -> None:
             assert ids.error_code == ErrorCode.STALE_BROKER_EPOCH
         for broker_id in (-1, STRANGER, INT32_MAX):
             assert peer.call(UNREGISTER, 0, broker_id=broker_id).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+        assert peer.call(UNREGISTER, 0, broker_id=ME).error_code == ErrorCode.INVALID_REQUEST, "it is up"
         assert [node.node_id for node in metadata(broker).brokers] == [ME]
 
 
@@ -343,8 +345,8 @@ def test_a_broker_at_an_address_that_is_none(broker: Broker) -> None:
             assert reply.error_code == ErrorCode.NONE
             beat = {"broker_id": 100 + number, "broker_epoch": reply.broker_epoch}
             assert peer.call(HEARTBEAT, 2, current_metadata_offset=INT64_MAX, **beat).error_code == ErrorCode.NONE
-        assert len(metadata(broker).brokers) == 7
-        for number in range(6):
+            assert 100 + number in {node.node_id for node in metadata(broker).brokers}
+            peer.call(HEARTBEAT, 2, current_metadata_offset=INT64_MAX, want_fence=True, **beat)
             assert peer.call(UNREGISTER, 0, broker_id=100 + number).error_code == ErrorCode.NONE
         assert [node.node_id for node in metadata(broker).brokers] == [ME]
 
