@@ -24,6 +24,7 @@ from waiting import eventually
 
 HOLD_S = (0.3, 4.0)
 ANSWER_MS = 5_000
+FENCED_WITHIN_S = 5.0
 PATIENCE_S = 60.0
 VOTERS_MIN = 3
 """So many stay: of three the loss of one is borne."""
@@ -202,10 +203,16 @@ class Faults:
         if len(down) == 1 and dice.random() < 0.5:
             # All its replicas were in sync before this round, so what was acknowledged is elsewhere too.
             with self.administrator() as admin:
+                eventually(lambda: self.is_fenced(admin, down[0]), FENCED_WITHIN_S)  # else the order is refused
                 admin.unregister_broker(down[0])
             self.changed["unregistered"] += 1
         elif len(self.cluster.brokers) - len(self.outside) > VOTERS_MIN:
             self.remove_voter(dice)
+
+    @staticmethod
+    def is_fenced(admin: ClusterAdmin, node: int) -> bool:
+        brokers = admin.describe_cluster().brokers
+        return node not in brokers or brokers[node].fenced
 
     def remove_voter(self, dice: Random) -> None:
         with self.administrator() as admin:

@@ -70,7 +70,7 @@ def test_one_that_is_elected_with_a_damaged_copy_leaves_the_lead_to_the_other(cl
     cluster.start(damaged)
     assert eventually(lambda: f"quarantined, neither served nor cut: {topic}-0" in cluster[damaged].output)
     cluster.start(other)
-    assert await_leader(cluster, topic, 0) == other
+    assert await_leader(cluster, topic, 0, other_than=damaged) == other
     await_in_sync(cluster, [(topic, 0)])
     elect_preferred_leaders(cluster)
     assert eventually(lambda: described(cluster, topic, 0).leader == damaged), "it is as good as any by now"

@@ -41,7 +41,7 @@ def test_a_reader_reads_in_its_own_rack_and_goes_on_elsewhere_when_that_is_gone(
         def write_and_read(first: int, end: int) -> None:
             for number in range(first, end):
                 producer.produce("orders", str(number).encode())
-            assert producer.flush(30) == 0
+            assert producer.flush(60) == 0
             assert eventually(lambda: _read_on(reader, read, end))
 
         write_and_read(0, 500)
@@ -49,7 +49,7 @@ def test_a_reader_reads_in_its_own_rack_and_goes_on_elsewhere_when_that_is_gone(
         write_and_read(500, 1000)
         cluster.kill(near)
         write_and_read(1000, 1500)
-        assert reads_from[-1] != near
+        assert eventually(lambda: _read_on(reader, read, 1500) and reads_from[-1] != near)
         assert read == [str(number).encode() for number in range(1500)]
         reader.close()
 

@@ -237,7 +237,7 @@ class AiokafkaClient(Client):
                 enable_idempotence=options.idempotent,
                 linger_ms=options.linger_ms,
                 max_request_size=options.request_bytes_max,
-                request_timeout_ms=8000,
+                request_timeout_ms=25_000,
             )
             await producer.start()
             return producer

@@ -15,7 +15,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_IDS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 BEGINNING = -2
 END = -1
-ANSWER_TIMEOUT_S = 9.0
+ANSWER_TIMEOUT_S = 30.0
 
 Operation = Literal["SET", "DELETE", "APPEND", "SUBTRACT"]
 OffsetSpec = Literal["earliest", "latest", "max_timestamp", "earliest_local", "latest_tiered"] | int

@@ -8,7 +8,7 @@ from typing import Any
 GROUPS = {
     "initial_rebalance_delay_ms": 0,
     "session_timeout_ms_min": 1_000,
-    "consumer_session_timeout_ms": 3_000,
+    "consumer_session_timeout_ms": 8_000,
     "consumer_session_timeout_ms_min": 1_000,
     "consumer_heartbeat_interval_ms": 300,
     "consumer_heartbeat_interval_ms_min": 300,

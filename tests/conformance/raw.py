@@ -17,7 +17,7 @@ Body = dict[str, Any]
 
 INTEGERS = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q"}
 ZERO_UUID = bytes(16)
-ANSWER_TIMEOUT_S = 9.0
+ANSWER_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -360,7 +360,7 @@ class Connection:
         return bytes(parts)
 
 
-def eventually(check: Any, timeout_s: float = 8.0) -> Any:
+def eventually(check: Any, timeout_s: float = 30.0) -> Any:
     """Calls `check` until it returns something true and returns that; fails with the last value when time is up."""
     deadline = time.monotonic() + timeout_s
     while True:

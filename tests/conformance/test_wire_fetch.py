@@ -10,6 +10,8 @@ from raw import Connection
 from raw_batches import build, read, values
 from wire_calls import fetch, fetch_body, produce, topic_id
 
+FOR_EVER_MS = 100_000
+"""Longer than an answer is waited for: who has it was answered before."""
 OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_OR_PARTITION = 3
 FENCED_LEADER_EPOCH = 74
@@ -65,10 +67,8 @@ def test_out_of_range(wire: Connection, topic: str, offset: int) -> None:
 
 
 def test_an_error_is_answered_at_once(wire: Connection, topic: str) -> None:
-    started = time.monotonic()
-    answer = fetch(wire, topic, 50, max_wait_ms=8_000, min_bytes=1_000_000)
+    answer = fetch(wire, topic, 50, max_wait_ms=FOR_EVER_MS, min_bytes=1_000_000)
     assert answer["error_code"] == OFFSET_OUT_OF_RANGE
-    assert time.monotonic() - started < 4
 
 
 def test_unknown_names_and_partitions(wire: Connection, topic: str, name: str) -> None:
@@ -137,37 +137,31 @@ def test_zstd_batches_are_sent_to_any_version(wire: Connection, topic: str, vers
 def test_it_waits_for_max_wait_when_nothing_comes(wire: Connection, topic: str) -> None:
     started = time.monotonic()
     assert fetch(wire, topic, max_wait_ms=400)["records"] == b""
-    assert 0.35 < time.monotonic() - started < 4
+    assert time.monotonic() - started > 0.35
 
 
 def test_no_wait_when_there_is_enough(wire: Connection, topic: str) -> None:
     produce(wire, topic, build([b"v"]))
-    started = time.monotonic()
-    assert len(read(fetch(wire, topic, max_wait_ms=8_000)["records"])) == 1
-    assert time.monotonic() - started < 4
+    assert len(read(fetch(wire, topic, max_wait_ms=FOR_EVER_MS)["records"])) == 1
 
 
 def test_min_bytes_zero_never_waits(wire: Connection, topic: str) -> None:
-    started = time.monotonic()
-    assert fetch(wire, topic, max_wait_ms=8_000, min_bytes=0)["records"] == b""
-    assert time.monotonic() - started < 4
+    assert fetch(wire, topic, max_wait_ms=FOR_EVER_MS, min_bytes=0)["records"] == b""
 
 
 def test_a_waiting_fetch_sees_the_batch_that_ends_its_wait(wire: Connection, bootstrap: str, topic: str) -> None:
-    wire.send("Fetch", 12, fetch_body(topic, max_wait_ms=8_000))
+    wire.send("Fetch", 12, fetch_body(topic, max_wait_ms=FOR_EVER_MS))
     assert wire.silent_for(0.3)
     with Connection(bootstrap) as other:
-        started = time.monotonic()
         produce(other, topic, build([b"wake up"]))
     _, answer = wire.receive("Fetch", 12)
-    assert time.monotonic() - started < 4
     assert values(answer["responses"][0]["partitions"][0]["records"]) == [(0, b"wake up")]
 
 
 def test_min_bytes_gathers_small_batches(wire: Connection, bootstrap: str, make_topic) -> None:
     """Bytes of all partitions count together; what is there is sent when they are enough."""
     topic = make_topic(partitions=2)
-    body = fetch_body(topic, max_wait_ms=8_000, min_bytes=2_500)
+    body = fetch_body(topic, max_wait_ms=FOR_EVER_MS, min_bytes=2_500)
     body["topics"][0]["partitions"] = [
         {"partition": partition, "fetch_offset": 0, "partition_max_bytes": 50_000} for partition in (0, 1)
     ]
@@ -176,10 +170,8 @@ def test_min_bytes_gathers_small_batches(wire: Connection, bootstrap: str, make_
         produce(other, topic, build([b"v" * 1_000]), partition=0)
         produce(other, topic, build([b"v" * 1_000]), partition=1)
         assert wire.silent_for(0.3)
-        started = time.monotonic()
         produce(other, topic, build([b"v" * 1_000]), partition=0)
     _, answer = wire.receive("Fetch", 12)
-    assert time.monotonic() - started < 4
     counts = [len(read(one["records"])) for one in answer["responses"][0]["partitions"]]
     assert counts == [2, 1]
 
@@ -192,7 +184,7 @@ def test_when_time_is_up_what_is_there_comes(wire: Connection, topic: str) -> No
 def test_many_waiting_readers_are_all_woken(bootstrap: str, wire: Connection, topic: str) -> None:
     readers = [Connection(bootstrap) for _ in range(20)]
     for reader in readers:
-        reader.send("Fetch", 12, fetch_body(topic, max_wait_ms=8_000))
+        reader.send("Fetch", 12, fetch_body(topic, max_wait_ms=FOR_EVER_MS))
     assert readers[0].silent_for(0.2)
     produce(wire, topic, build([b"all"]))
     for reader in readers:
@@ -203,7 +195,7 @@ def test_many_waiting_readers_are_all_woken(bootstrap: str, wire: Connection, to
 
 def test_a_reader_that_hangs_up_while_waiting_harms_nobody(bootstrap: str, wire: Connection, topic: str) -> None:
     with Connection(bootstrap) as gone:
-        gone.send("Fetch", 12, fetch_body(topic, max_wait_ms=8_000))
+        gone.send("Fetch", 12, fetch_body(topic, max_wait_ms=FOR_EVER_MS))
         assert gone.silent_for(0.1)
     assert produce(wire, topic, build([b"v"]))["base_offset"] == 0
     assert values(fetch(wire, topic)["records"]) == [(0, b"v")]

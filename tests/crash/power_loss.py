@@ -59,6 +59,8 @@ class Log:
     """Those that were gone after a restart. What retention or a client removed may be back after a loss of power, if no
     sync of the directory came in between and what followed was not promised."""
     next_sequence: dict[int, int] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)
+    """Producers one of whose batches came too early in this life: the next one of theirs is out of order."""
     retired: set[int] = field(default_factory=set)
     """Producers of which no batch was left after a restart: what the broker remembers of them is its own affair."""
 
@@ -89,7 +91,6 @@ class History:
         """Topics asked for and not answered: partitions, flush=sync, short retention."""
         self.producer_ids: set[int] = set()
         self.live_producers: list[int] = []
-        self.deleted_names: set[str] = set()
         self.values = 0
         self.depth = 0
         self.marks: dict[str, int] = {}
@@ -227,7 +228,7 @@ class History:
         log.sent.update(values)
         if pid >= 0:
             log.batches[pid, sequence] = batch
-        self.send_batch(topic, index, batch, values, self.random.choice((ACKS_ALL, ACKS_ALL, 1)))
+        self.send_batch(topic, index, pid, batch, values, self.random.choice((ACKS_ALL, ACKS_ALL, 1)))
 
     def repeat(self) -> None:
         """A client that saw no answer sends one of its producer's last five batches again."""
@@ -243,15 +244,21 @@ class History:
         batch = log.batches[pid, self.random.choice(known)]
         ((_, records),) = records_in(batch)
         self.mark("repeated a batch")
-        self.send_batch(picked[0], picked[1], batch, [value for _, value in records], ACKS_ALL)
+        self.send_batch(picked[0], picked[1], pid, batch, [value for _, value in records], ACKS_ALL)
 
-    def send_batch(self, topic: Topic, index: int, batch: bytes, values: list[bytes], acks: int) -> None:
+    def send_batch(self, topic: Topic, index: int, pid: int, batch: bytes, values: list[bytes], acks: int) -> None:
         log = topic.logs[index]
+        too_early = self.is_too_early(topic, index)
+        if too_early:
+            log.refused.add(pid)
 
         def answered(reply: Any) -> None:
             (partition,) = reply.responses[0].partition_responses
+            if partition.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                assert pid in log.refused, "nothing before this batch was refused"
+                return
             if partition.error_code != ErrorCode.NONE:
-                self.excuse(topic, partition.error_code)
+                self.excuse(topic, partition.error_code, too_early)
                 return
             for offset, value in enumerate(values, partition.base_offset):
                 assert log.acknowledged.get(offset, value) == value, f"offset {offset} was told twice"
@@ -262,18 +269,23 @@ class History:
 
         self.client().send(produce(topic.id, index, batch, acks), answered)
 
-    def excuse(self, topic: Topic, code: int) -> None:
-        """The only good reason to refuse: the topic is gone, or an older one of its name is just leaving."""
-        gone = (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            ErrorCode.UNKNOWN_TOPIC_ID,
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        )
-        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and topic.name in self.deleted_names:
-            return  # An earlier batch came too early for the new topic, and this client does not repeat it first.
-        assert code in gone, ErrorCode(code).name
-        assert topic.name in self.deleted_names, f"{topic.name} is refused with {ErrorCode(code).name}"
-        self.mark("refused as gone")
+    def is_too_early(self, topic: Topic, index: int) -> bool:
+        """Whether a partition cannot be opened yet: the files of an older one of its name are just leaving."""
+        return "of the same name" in self.shell.node.hosting.missing.get((topic.id, index), "")
+
+    def excuse(self, topic: Topic, code: int, too_early: bool) -> None:
+        """The only good reasons to refuse: the topic is being deleted, or it was asked for too early.
+
+        NOT_LEADER_OR_FOLLOWER is what a Kafka broker answers too before it has opened a new partition, and clients ask
+        again. `live` looks that it never lasts: when nothing is under way, no partition is missing.
+        """
+        if too_early:
+            assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode(code).name
+            self.mark("refused as too early")
+        else:
+            assert code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID), ErrorCode(code).name
+            assert topic.deleting, f"{topic.name} is refused with {ErrorCode(code).name}"
+            self.mark("refused as gone")
 
     def fetch(self) -> None:
         picked = self.pick()
@@ -281,6 +293,7 @@ class History:
             return
         topic, index = picked
         log = topic.logs[index]
+        too_early = self.is_too_early(topic, index)
 
         def answered(reply: Any) -> None:
             if not reply.responses:
@@ -290,7 +303,7 @@ class History:
                 log.fetched_to = max(log.acknowledged, default=0)
                 return
             if partition.error_code != ErrorCode.NONE:
-                self.excuse(topic, partition.error_code)
+                self.excuse(topic, partition.error_code, too_early)
                 return
             for _, records in records_in(partition.records):
                 for offset, value in records:
@@ -336,7 +349,6 @@ class History:
             return
         topic = picked[0]
         topic.deleting = True
-        self.deleted_names.add(topic.name)
 
         def answered(reply: Any) -> None:
             (deleted,) = reply.responses
@@ -457,6 +469,7 @@ class History:
         assert len(seen) == len(set(seen)), "a batch of an idempotent producer is there twice"
         log.retired |= log.next_sequence.keys()
         log.next_sequence.clear()
+        log.refused.clear()
         known = log.expired | log.batches
         if back := [key for key in seen if key not in log.batches]:
             assert topic.expires or log.deleted_to, (

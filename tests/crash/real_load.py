@@ -27,7 +27,7 @@ from skidway.wire.schema.list_offsets import (
 from skidway.wire.schema.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 WINDOW = 8
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 NAMED_PRODUCE, NAMED_FETCH = 12, 12
 EARLIEST = -2
 Place = tuple[str, int]

@@ -48,6 +48,8 @@ def test_nothing_promised_is_lost(group: int) -> None:
         "process died",
         "read",
         "records deleted",
+        "refused as gone",
+        "refused as too early",
         "repeated a batch",
         "settled",
     ):

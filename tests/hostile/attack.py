@@ -26,7 +26,7 @@ from skidway.wire.registry import api
 
 MIB = 1024 * 1024
 ANSWER_TIMEOUT_S = 20.0
-LATENCY_S_MAX = 5.0
+LATENCY_S_MAX = 15.0
 PROBE_PAUSE_S = 0.005
 REPLY_S_MAX = 0.02
 """Most mutants are answered or hung up on at once; the others are not worth waiting for."""

@@ -30,6 +30,7 @@ from attack import (
 
 from skidway.records.record import Record, build_batch
 from skidway.testing import Broker
+from waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("hostile-floods")
 LIMITS = {
@@ -69,6 +70,16 @@ def test_a_fetch_that_claims_to_be_a_replica(broker: Broker) -> None:
             assert fetched.responses[0].partitions[0].error_code != 0
 
 
+def settled_bytes(broker: Broker) -> int:
+    """The memory it takes when it has not changed for a while: all that was sent is read by then."""
+    sizes = [resident_bytes(broker.pid)]
+    while len(sizes) < 6 or max(sizes[-6:]) - min(sizes[-6:]) > MIB:
+        time.sleep(0.05)
+        sizes.append(resident_bytes(broker.pid))
+        assert len(sizes) < 1_000, "it grows and grows"
+    return sizes[-1]
+
+
 def test_long_polls_that_are_left_behind(broker: Broker) -> None:
     """Every round parks ten thousand fetches and hangs up: what one round took is free for the next."""
     create_topic(broker, "polled", 20, flush="os")
@@ -77,8 +88,7 @@ def test_long_polls_that_are_left_behind(broker: Broker) -> None:
     with good_client(broker, "long polls of 20 partitions, 50 × 200, 8 rounds", RESIDENT_MIB_MAX):
         for _ in range(8):
             peers = [Peer(broker).send(frames) for _ in range(50)]
-            time.sleep(0.3)
-            sizes.append(resident_bytes(broker.pid))
+            sizes.append(settled_bytes(broker))
             for peer in peers:
                 peer.reset()
     assert sizes[-1] < sizes[2] + 30 * MIB, [size // MIB for size in sizes]
@@ -164,6 +174,14 @@ def test_producers_without_end(broker: Broker) -> None:
         assert 500 < len(partition.active_producers) <= 1000
 
 
+def is_let_in(broker: Broker) -> bool:
+    try:
+        with Peer(broker) as peer:
+            return bool(peer.call(API_VERSIONS, 0).error_code == 0)
+    except ConnectionError:
+        return False
+
+
 def test_connections_beyond_the_limit(broker: Broker) -> None:
     """The good client is one of the 300 this address may have; what is over is turned away, and room comes back."""
     with good_client(broker, "600 connections, 3,000 reconnects", RESIDENT_MIB_MAX):
@@ -174,18 +192,16 @@ def test_connections_beyond_the_limit(broker: Broker) -> None:
                 answered += peer.send(request(API_VERSIONS, 0)).call(API_VERSIONS, 0).error_code == 0
             except ConnectionError:
                 pass
-        refused = len(peers) - answered
-        assert 290 <= refused <= 320
+        # Fewer than there may be, where those of the attacks before are still being closed.
+        assert 200 <= answered <= 300
         for peer in peers:
             peer.socket.close()
-        time.sleep(0.3)
         for number in range(3000):
             peer = Peer(broker)
             if number % 2:
                 peer.reset()
             peer.socket.close()
-        with Peer(broker) as peer:
-            assert peer.call(API_VERSIONS, 0).error_code == 0
+        assert eventually(lambda: is_let_in(broker))
 
 
 def test_replies_that_nobody_reads(broker: Broker) -> None:

@@ -19,7 +19,6 @@ from wire_samples import encode, random_message
 pytestmark = pytest.mark.xdist_group("hostile-fuzz")
 LIMITS = {"partitions_max": 300, "partitions_per_topic_max": 50, "fetch_wait_ms_max": 50}
 RESIDENT_MIB_MAX = 400
-UNREGISTER_BROKER = 64
 
 
 def served(broker: Broker) -> list[tuple[int, int]]:
@@ -80,12 +79,7 @@ def test_random_bytes(broker: Broker) -> None:
 def test_mutants_of_every_request(broker: Broker, seed: int) -> None:
     random = Random(seed)
     create_topic(broker, "a", 3)
-    targets = [
-        (key, version)
-        for key, version in served(broker)
-        # An order to forget the only broker is obeyed, and until it is back nobody can write.
-        if version in range(*valid_versions(key)) and key != UNREGISTER_BROKER
-    ]
+    targets = [(key, version) for key, version in served(broker) if version in range(*valid_versions(key))]
     with good_client(broker, f"mutants of every API and version, seed {seed}", RESIDENT_MIB_MAX):
         for key, version in targets:
             sample = random_message(api(key).request.message, version, random)

@@ -131,7 +131,7 @@ def test_a_broker_that_is_killed_and_comes_back_has_every_row_once(fresh_broker:
 
 def test_a_broker_that_hangs_is_asked_again(fresh_broker: Broker) -> None:
     topic = new_topic(fresh_broker.bootstrap)
-    with BatchProducer(options(fresh_broker.bootstrap, request_timeout_ms=300)) as producer:
+    with BatchProducer(options(fresh_broker.bootstrap, request_timeout_ms=2_000)) as producer:
         producer.topic(topic)
         producer.put(topic, 0, batch(b"before"))
         producer.flush()
@@ -149,7 +149,7 @@ def test_a_broker_that_hangs_is_asked_again(fresh_broker: Broker) -> None:
 
 def test_what_cannot_be_delivered_in_time_is_an_error_with_its_reason(fresh_broker: Broker) -> None:
     topic = new_topic(fresh_broker.bootstrap)
-    settings = options(fresh_broker.bootstrap, request_timeout_ms=100, delivery_timeout_ms=400)
+    settings = options(fresh_broker.bootstrap, request_timeout_ms=2_000, delivery_timeout_ms=5_000)
     with BatchProducer(settings) as producer:
         producer.topic(topic)
         producer.put(topic, 0, batch(b"before"))
@@ -159,7 +159,7 @@ def test_what_cannot_be_delivered_in_time_is_an_error_with_its_reason(fresh_brok
         with pytest.raises(DeliveryFailed) as failed:
             producer.flush()
     text = str(failed.value)
-    assert text.startswith(f"cannot write to {topic}-0: not acknowledged within 400 ms (kafka.delivery.timeout.ms): ")
+    assert text.startswith(f"cannot write to {topic}-0: not acknowledged within 5000 ms (kafka.delivery.timeout.ms): ")
     assert "connection" in text
 
 

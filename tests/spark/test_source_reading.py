@@ -243,7 +243,7 @@ def test_records_deleted_while_they_are_read(cluster: Cluster, bootstrap: str) -
     options = batch_options(bootstrap, topic)
     (wanted,) = plan_batch(options)
     with borrowed(options.brokers) as own:
-        fetch = RangeFetch(own, wanted, LossReport(True), fetch_bytes=500, timeout_ms=5_000)
+        fetch = RangeFetch(own, wanted, LossReport(True), fetch_bytes=500, timeout_ms=30_000)
         chunks = fetch.chunks()
         next(chunks)
         Admin(cluster).delete_records(topic, {0: 800})
@@ -316,7 +316,7 @@ def test_a_broker_that_stays_away_is_named_in_the_end(fresh_broker: Broker) -> N
         send(cluster, topic, numbered(1_000))
         assert offsets_at(cluster, topic, [0], EARLIEST) == {0: 0}
     options = batch_options(
-        fresh_broker.bootstrap, topic, **{"kafka.fetch.max.bytes": "5000", "kafka.request.timeout.ms": "300"}
+        fresh_broker.bootstrap, topic, **{"kafka.fetch.max.bytes": "5000", "kafka.request.timeout.ms": "3000"}
     )
     (wanted,) = plan_batch(options)
     rows = read_range(wanted, options, ("offset",))

@@ -340,7 +340,7 @@ def test_a_broker_that_is_away_is_named(fresh_broker: Broker) -> None:
     with Cluster(fresh_broker.bootstrap) as cluster:
         topic = make_topic(cluster)
     options = SourceOptions.parse(
-        {"bootstrap.servers": fresh_broker.bootstrap, "subscribe": topic, "kafka.request.timeout.ms": "200"},
+        {"bootstrap.servers": fresh_broker.bootstrap, "subscribe": topic, "kafka.request.timeout.ms": "3000"},
         streaming=True,
     )
     reader = StreamReader(options, ("value",))

@@ -92,7 +92,7 @@ def kill_again_and_again(rounds: int, seed: int) -> None:
                 thread.start()
             enough = dice.randrange(20, 400)
             eventually(
-                lambda enough=enough, before=before: sum(o.acknowledged for o in committers) - before > enough, 30
+                lambda enough=enough, before=before: sum(o.acknowledged for o in committers) - before > enough, 90
             )
             broker.kill()
             for thread in threads:

@@ -40,7 +40,7 @@ ADVERTISED = "advertised.listeners"
 DRAINED = "skidway.drained"
 PREFERRED = 0
 UNCLEAN = 1
-OBSERVER_WAIT_S = 3.0
+OBSERVER_WAIT_S = 10.0
 POLL_MS = 200
 PROBE_TIMEOUT_MS = 1_000
 
@@ -283,8 +283,8 @@ class ClusterAdmin(Admin):
         return address
 
     def _observer(self, node_id: int, about: str) -> QuorumMember:
-        """One that was just started, or whose leader is new, is seen with its next fetch."""
-        until = time.monotonic() + OBSERVER_WAIT_S
+        """One that was just started, or has to find a new leader first, is seen with its next fetch: in seconds."""
+        until = time.monotonic() + min(OBSERVER_WAIT_S, self.cluster.timeout_ms / 1000)
         while True:
             quorum = self.describe_quorum()
             if any(voter.id == node_id for voter in quorum.voters):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from skidway.errors import BrokerIdNotRegistered, DuplicateBrokerRegistration, InvalidRegistration
+from skidway.errors import BrokerIdNotRegistered, DuplicateBrokerRegistration, InvalidRegistration, InvalidRequest
 from skidway.limits import INT64_MAX
 from skidway.metadata.cluster_view import ClusterView, take_out
 from skidway.metadata.config_keys import ResourceType
@@ -236,6 +236,9 @@ def decide_unregister(view: ClusterView, operation: UnregisterBroker) -> Decisio
     broker = view.image.brokers.get(operation.broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"Broker ID {operation.broker_id} is not currently registered.")
+    if not broker.fenced:
+        # It would come back at once, trusted with nothing it has: what only it has would have no leader any more.
+        raise InvalidRequest(f"Broker {broker.id} is up; stop it first.")
     view.going = (broker.id,)
     records = take_out(view, view.going, _trusted(view.index, broker.id), unclean=True)
     records.extend(_no_settings(view.image, broker.id))

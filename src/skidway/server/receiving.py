@@ -32,6 +32,8 @@ class ReceiveMemory:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.used_bytes = 0
+        self.long_bytes = 0
+        """Of these, in buffers of long frames."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.waiting: deque[Claimant] = deque()
         self._scratch_scarce = self.scratch[:SCRATCH_BYTES_SCARCE]
@@ -45,18 +47,27 @@ class ReceiveMemory:
         return self.scratch if self.used_bytes < self.bytes_max else self._scratch_scarce
 
     def has_room(self, size: int, claimant: Claimant) -> bool:
-        # The last quarter is for short frames: a few long ones that never end must not keep all others waiting.
+        # The last quarter is for short frames: a few long ones that never end must not keep all others waiting. Who
+        # may always finish its frame may take more than all the rest, but not of that quarter.
         bytes_max = self.bytes_max if size <= EAGER_BYTES else self.bytes_max * 3 // 4
         if self.used_bytes + size <= bytes_max or self._first is claimant:
+            return True
+        if size <= EAGER_BYTES and self._short_bytes + size <= self.bytes_max // 4:
             return True
         if self._first is None:
             self._first = claimant
             return True
         return False
 
+    @property
+    def _short_bytes(self) -> int:
+        return self.used_bytes - self.long_bytes
+
     def take(self, size: int) -> memoryview:
         capacity = capacity_for(size)
         self.used_bytes += capacity
+        if capacity > EAGER_BYTES:
+            self.long_bytes += capacity
         free = self._free.get(capacity)
         if free:
             self._free_bytes -= capacity
@@ -66,6 +77,8 @@ class ReceiveMemory:
     def give_back(self, buffer: memoryview) -> None:
         capacity = len(buffer)
         self.used_bytes -= capacity
+        if capacity > EAGER_BYTES:
+            self.long_bytes -= capacity
         if capacity <= POOLED_BUFFER_BYTES_MAX and self._free_bytes + capacity <= POOL_BYTES_MAX:
             self._free.setdefault(capacity, []).append(buffer)
             self._free_bytes += capacity
@@ -78,7 +91,8 @@ class ReceiveMemory:
     def wake(self) -> None:
         """Let those who wait try again, the longest waiting first."""
         for _ in range(len(self.waiting)):
-            if self._first is not None and self.used_bytes >= self.bytes_max:
+            full = self.used_bytes >= self.bytes_max and self._short_bytes >= self.bytes_max // 4
+            if self._first is not None and full:
                 return
             self.waiting.popleft().on_memory()
 

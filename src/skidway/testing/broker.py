@@ -21,8 +21,9 @@ from pathlib import Path
 from types import TracebackType
 
 READY = re.compile(rb"^skidway \S+ ready on (\[[^\]\s]+\]|[^:\s]+):(\d+)", re.MULTILINE)
-START_TIMEOUT_S = 15.0
-STOP_TIMEOUT_S = 15.0
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 45.0
+"""A stop waits for the last syncs, for 30 s at most."""
 OUTPUT_BYTES_SHOWN = 8_000
 
 
@@ -111,9 +112,9 @@ class Broker:
                 start_new_session=True,  # Ctrl-C at the tests is theirs to handle; the broker goes with the fixture.
             )
 
-    def await_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+    def await_ready(self, timeout_s: float | None = None) -> None:
         try:
-            self.port = self._await_ready(timeout_s)
+            self.port = self._await_ready(START_TIMEOUT_S if timeout_s is None else timeout_s)
         except BaseException:
             self.kill()
             raise

@@ -71,4 +71,4 @@ def modern(wire: Connection, group: str, filled: str) -> ConsumerMember:
 
 @pytest.fixture
 def broker_id(confluent: cka.AdminClient) -> int:
-    return confluent.list_topics(timeout=9).controller_id
+    return confluent.list_topics(timeout=30).controller_id

@@ -46,7 +46,7 @@ def test_confluent_is_told_that_the_feature_is_missing(confluent: cka.AdminClien
     asked = CONFLUENT[method](confluent)
     for future in asked.values() if isinstance(asked, dict) else [asked]:
         with pytest.raises(ck.KafkaException) as refused:
-            future.result(9)
+            future.result(30)
         assert refused.value.args[0].code() == ck.KafkaError._UNSUPPORTED_FEATURE
 
 

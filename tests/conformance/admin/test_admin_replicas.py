@@ -20,7 +20,7 @@ def test_the_quorum_of_one_is_described(python: kafka.KafkaAdminClient) -> None:
 
 def test_the_preferred_leader_that_leads_needs_no_election(confluent: cka.AdminClient, topic: str) -> None:
     asked = [ck.TopicPartition(topic, 0), ck.TopicPartition("nowhere", 0)]
-    told = confluent.elect_leaders(ck.ElectionType.PREFERRED, asked).result(9)
+    told = confluent.elect_leaders(ck.ElectionType.PREFERRED, asked).result(30)
     assert {place.topic: error.code() for place, error in told.items()} == {
         topic: ck.KafkaError.ELECTION_NOT_NEEDED,
         "nowhere": ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -28,7 +28,7 @@ def test_the_preferred_leader_that_leads_needs_no_election(confluent: cka.AdminC
 
 
 def test_an_election_for_all_names_only_those_that_had_one(confluent: cka.AdminClient, topic: str) -> None:
-    assert confluent.elect_leaders(ck.ElectionType.PREFERRED, None).result(9) == {}
+    assert confluent.elect_leaders(ck.ElectionType.PREFERRED, None).result(30) == {}
 
 
 def test_a_replica_that_is_there_already_is_no_work(python: kafka.KafkaAdminClient, topic: str) -> None:

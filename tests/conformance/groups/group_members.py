@@ -23,7 +23,7 @@ Place = tuple[str, int]
 KINDS = ("confluent-range", "confluent-cooperative", "confluent-consumer", "kafka-python", "aiokafka")
 NEWER = "confluent-consumer"
 POLL_S = 0.1
-SETTLE_S = 25.0
+SETTLE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -258,6 +258,7 @@ class Process:
     def __init__(self, options: Options) -> None:
         here = Path(__file__)
         self.seen = Seen()
+        self.commits = True
         self.process = subprocess.Popen(
             [sys.executable, str(here), json.dumps(asdict(options))],
             stdin=subprocess.PIPE,
@@ -271,6 +272,8 @@ class Process:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             told = json.loads(line)
+            if not told["commits"]:
+                self.commits = False
             self.seen.note_assignment({(topic, p) for topic, p in told["assigned"]})
             self.seen.read += [((topic, p), offset, value.encode()) for topic, p, offset, value in told["read"]]
 
@@ -278,6 +281,7 @@ class Process:
         assert self.process.stdin is not None
         self.process.stdin.write(b"stop\n")
         self.process.stdin.flush()
+        eventually(lambda: not self.commits, SETTLE_S)
 
     def kill(self) -> None:
         self.process.kill()
@@ -305,16 +309,16 @@ def main(text: str) -> None:
         committing.clear()
 
     threading.Thread(target=listen, daemon=True).start()
-    before: set[Place] = set()
+    before: tuple[set[Place], bool] = set(), True
     while True:
         found = sharing.poll()
-        assigned = sharing.assignment()
-        if found and committing.is_set():
+        now = sharing.assignment(), committing.is_set()
+        if found and now[1]:
             sharing.commit({place: offset + 1 for place, offset, _ in found})
-        if found or assigned != before:
+        if found or now != before:
             read = [[*place, offset, value.decode()] for place, offset, value in found]
-            print(json.dumps({"assigned": sorted(assigned), "read": read}), flush=True)
-            before = assigned
+            print(json.dumps({"assigned": sorted(now[0]), "commits": now[1], "read": read}), flush=True)
+            before = now
 
 
 # ------------------------------------------------------------------------------------------------------ waiting

@@ -94,7 +94,7 @@ def test_offsets_of_a_group_without_members_expire(kind: str) -> None:
 
 def test_offsets_without_a_membership_expire_after_their_last_commit() -> None:
     """Each partition for itself: the group is there until the last is gone."""
-    with broker_with(retention_ms=1_000, retention_check_ms=100) as world:
+    with broker_with(retention_ms=4_000, retention_check_ms=100) as world:
         wire = world.wire
         commit(wire, "simple", TOPIC, {0: 5, 1: 5})
 

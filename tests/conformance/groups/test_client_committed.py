@@ -27,7 +27,7 @@ from raw import Connection
 
 import kafka
 
-TIMEOUT_S = 9
+TIMEOUT_S = 30
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from skidway.groups.metadata_hash import metadata_hash
 pytestmark = pytest.mark.newer_protocol
 OFFSETS_TOPIC = "__consumer_offsets"
 METADATA, REGULAR_EXPRESSION = 3, 16
-FRESH_S = 25
+FRESH_S = 60
 """Kafka looks for new topics that a regular expression takes every ten seconds at most."""
 
 Key = tuple[int, bytes]
@@ -30,7 +30,7 @@ def written(bootstrap: str) -> Callable[[str], dict[Key, bytes | None]]:
         name = struct.pack(">h", len(group)) + group.encode()
         newest: dict[Key, bytes | None] = {}
         try:
-            partitions = consumer.list_topics(OFFSETS_TOPIC, timeout=9).topics[OFFSETS_TOPIC].partitions
+            partitions = consumer.list_topics(OFFSETS_TOPIC, timeout=30).topics[OFFSETS_TOPIC].partitions
             consumer.assign([ck.TopicPartition(OFFSETS_TOPIC, number, 0) for number in partitions])
             ended = 0
             while ended < len(partitions):

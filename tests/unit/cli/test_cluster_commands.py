@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ class Started:
 
     def all_up(self) -> bool:
         assert self.process.poll() is None, self.said
-        return len(re.findall(r"^node \d at \S+: (?:up|controller)$", self.said, re.MULTILINE)) >= NODES
+        return len(set(re.findall(r"^node (\d) at \S+: (?:up|controller)$", self.said, re.MULTILINE))) == NODES
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)
@@ -79,6 +79,14 @@ def skidway(command: str, *words: str, fails: bool = False) -> str:
 def described() -> dict[str, Any]:
     document: dict[str, Any] = json.loads(skidway("cluster", "describe", "--json"))
     return document
+
+
+def soon(condition: Callable[[], object]) -> None:
+    """A command is answered when the controller has decided; the node that is asked next may hear of it a moment later.
+
+    So what was done is waited for before the next command makes its plan of what that node knows.
+    """
+    assert eventually(condition), skidway("cluster", "describe")
 
 
 def replicas(name: str) -> dict[int, list[int]]:
@@ -142,14 +150,14 @@ def a_second_start_is_refused(data_dir: Path) -> None:
 
 def replicas_move() -> None:
     skidway("topic", "create", "orders", "-p", "4", "-r", "2")
-    assert {entry["node"]: entry["fenced"] for entry in described()["nodes"]} == dict.fromkeys((1, 2, 3, 4), False)
-    assert described()["under_replicated"] == []
+    soon(lambda: {each["node"]: each["fenced"] for each in described()["nodes"]} == dict.fromkeys((1, 2, 3, 4), False))
+    soon(lambda: described()["under_replicated"] == [])
     assert "4 partitions would move" in skidway("topic", "reassign", "orders", "--replication", "3", "--dry-run")
     assert {len(each) for each in replicas("orders").values()} == {2}
     assert "every replica is where it should be" in skidway("topic", "reassign", "orders", "--replication", "3")
-    assert {len(each) for each in replicas("orders").values()} == {3}
+    soon(lambda: {len(each) for each in replicas("orders").values()} == {3})
     skidway("topic", "reassign", "orders", "-p", "0=2,1", "-p", "1=1,2")
-    assert (replicas("orders")[0], replicas("orders")[1]) == ([2, 1], [1, 2])
+    soon(lambda: (replicas("orders")[0], replicas("orders")[1]) == ([2, 1], [1, 2]))
     assert "no replica is moving" in skidway("topic", "reassign", "--status")
     assert "cancelled 0 moves" in skidway("topic", "reassign", "orders", "--cancel")
     a_topic_grows_onto_a_broker()
@@ -160,11 +168,10 @@ def a_topic_grows_onto_a_broker() -> None:
     """As the guide has it."""
     skidway("topic", "create", "grown", "-p", "6", "-r", "3")
     skidway("topic", "reassign", "grown", "--to", "1,2,3")
-    assert Counter(node for each in replicas("grown").values() for node in each) == {1: 6, 2: 6, 3: 6}
+    soon(lambda: Counter(node for each in replicas("grown").values() for node in each) == {1: 6, 2: 6, 3: 6})
     assert Counter(each[0] for each in replicas("grown").values()) == {1: 2, 2: 2, 3: 2}
     assert "every replica is where it should be" in skidway("topic", "reassign", "grown", "--to", "1,2,3,4")
-    held = Counter(node for each in replicas("grown").values() for node in each)
-    assert sorted(held.values()) == [4, 4, 5, 5]
+    soon(lambda: sorted(Counter(node for each in replicas("grown").values() for node in each).values()) == [4, 4, 5, 5])
     assert sorted(Counter(each[0] for each in replicas("grown").values()).values()) == [1, 1, 2, 2]
     assert "0 partitions would move" in skidway("topic", "reassign", "grown", "--to", "1,2,3,4", "--dry-run")
 
@@ -190,20 +197,25 @@ def mistakes_in_moves_are_told() -> None:
         assert "PARTITION  FROM" not in said  # no plan is shown that will not be carried out
 
 
+def voters() -> set[int]:
+    """None while no controller is known."""
+    quorum = described()["quorum"] or {"members": []}
+    return {member["node"] for member in quorum["members"] if member["votes"]}
+
+
 def voters_change() -> None:
     """The leader of the quorum too: then another one leads, and knows it as an observer."""
     leader = described()["quorum"]["leader"]
     assert f"node {leader} is no voter any more" in skidway("cluster", "remove-voter", str(leader))
     assert "it is not one of the voters" in skidway("cluster", "remove-voter", str(leader), fails=True)
-    quorum = described()["quorum"]
-    assert quorum["leader"] != leader
-    assert {member["node"] for member in quorum["members"] if member["votes"]} == {1, 2, 3, 4} - {leader}
+    soon(lambda: described()["controller"] not in (None, leader))
+    soon(lambda: voters() == {1, 2, 3, 4} - {leader})
 
     def back() -> bool:
         return CliRunner().invoke(cluster.app, ["add-voter", str(leader)]).exit_code == 0
 
     assert eventually(back)  # once it has caught up with the new leader
-    assert {member["node"] for member in described()["quorum"]["members"] if member["votes"]} == {1, 2, 3, 4}
+    soon(lambda: voters() == {1, 2, 3, 4})
     assert "does not follow the metadata" in skidway("cluster", "add-voter", "9", fails=True)
 
 
@@ -211,13 +223,15 @@ def a_broker_is_drained() -> None:
     skidway("topic", "create", "everywhere", "-p", "1", "-r", "4")
     assert "broker 4 cannot be drained: everywhere partition 0 needs 4" in skidway("cluster", "drain", "4", fails=True)
     skidway("topic", "delete", "everywhere", "--yes")
+    soon(lambda: "everywhere" not in skidway("topic", "list", "--names"))
     before = replicas("orders"), replicas("grown")
     assert "partitions would move" in skidway("cluster", "drain", "4", "--dry-run")
     assert (state_of(4), (replicas("orders"), replicas("grown"))) == ("up", before)
     assert "broker 4 is empty" in skidway("cluster", "drain", "4")
-    assert not any(4 in each for each in replicas("orders").values())
+    soon(lambda: not any(4 in each for name in ("orders", "grown") for each in replicas(name).values()))
     assert Counter(each[0] for each in replicas("grown").values()) == {1: 2, 2: 2, 3: 2}
     skidway("topic", "delete", "grown", "--yes")
+    soon(lambda: "grown" not in skidway("topic", "list", "--names"))
     assert next(node for node in described()["nodes"] if node["node"] == 4)["replicas"] == 0
     assert "there is no broker 9" in skidway("cluster", "drain", "9", fails=True)
     a_drained_broker_stays_so()
@@ -225,11 +239,11 @@ def a_broker_is_drained() -> None:
 
 def a_drained_broker_stays_so() -> None:
     """Until that is taken back, nothing goes there that nobody sends there."""
-    assert state_of(4) == "drained"
+    soon(lambda: state_of(4) == "drained")
     skidway("topic", "create", "later", "-p", "8", "-r", "3")
     skidway("topic", "grow", "later", "12")
     skidway("topic", "reassign", "later", "--replication", "2")
-    assert {node for each in replicas("later").values() for node in each} == {1, 2, 3}
+    soon(lambda: {node for each in replicas("later").values() for node in each} == {1, 2, 3})
     said = skidway("topic", "create", "everywhere", "-r", "4", fails=True)
     assert "only 3 other broker(s) are registered; broker 4 is drained" in said
     said = skidway("topic", "reassign", "later", "--replication", "4", fails=True)
@@ -240,12 +254,12 @@ def a_drained_broker_stays_so() -> None:
     assert state_of(3) == "up"  # what cannot be drained is not marked
 
     skidway("topic", "reassign", "later", "-p", "0=4,1")
-    assert state_of(4) == "draining"
+    soon(lambda: state_of(4) == "draining")
     assert "leave --no-wait out" in skidway("cluster", "drain", "4", "--undo", "--no-wait", fails=True)
     assert "would be placed on broker 4 again" in skidway("cluster", "drain", "4", "--undo", "--dry-run")
     assert state_of(4) == "draining"
     assert "placed on broker 4 again" in skidway("cluster", "drain", "4", "--undo")
-    assert eventually(lambda: state_of(4) == "up")
+    soon(lambda: state_of(4) == "up")
     assert "broker 4 is not drained" in skidway("cluster", "drain", "4", "--undo")
     skidway("topic", "create", "everywhere", "-r", "4")
     for name in ("later", "everywhere"):
@@ -261,11 +275,20 @@ def state_of(node: int) -> str:
     return found[1]
 
 
+def leaders(name: str) -> dict[int, int]:
+    (document,) = json.loads(skidway("topic", "describe", name, "--json"))
+    return {entry["partition"]: entry["leader"] for entry in document["partitions"]}
+
+
 def a_node_dies(data_dir: Path) -> None:
     """What is shown of it, and that leads go back to where they belong."""
-    skidway("topic", "reassign", "orders", "-p", "0=3,1,2", "-p", "1=3,2,1", "-p", "2=1,2,3", "-p", "3=2,1,3")
+    wanted = {0: [3, 1, 2], 1: [3, 2, 1], 2: [1, 2, 3], 3: [2, 1, 3]}
+    moves = [word for index, each in wanted.items() for word in ("-p", f"{index}={','.join(map(str, each))}")]
+    skidway("topic", "reassign", "orders", *moves)
+    soon(lambda: replicas("orders") == wanted)
     skidway("cluster", "elect-leaders")
-    assert described()["under_replicated"] == []
+    soon(lambda: described()["under_replicated"] == [])
+    soon(lambda: leaders("orders") == {index: each[0] for index, each in wanted.items()})
     (victim,) = _processes_of(data_dir / "node-3")
     os.kill(victim, signal.SIGKILL)
 
@@ -283,16 +306,17 @@ def a_node_dies(data_dir: Path) -> None:
     assert "broker 1 is up; stop it first" in skidway("cluster", "unregister", "1", fails=True)
     assert "broker 3 has replicas of 4 partitions" in skidway("cluster", "unregister", "3", fails=True)
     assert "broker 3 is empty" in skidway("cluster", "drain", "3")
-    assert described()["under_replicated"] == []
-    assert state_of(3) == "fenced, drained"
+    soon(lambda: described()["under_replicated"] == [])
+    soon(lambda: state_of(3) == "fenced, drained")
     assert "broker 3 is forgotten" in skidway("cluster", "unregister", "3")
-    assert {node["node"] for node in described()["nodes"] if "broker" in node["roles"]} == {1, 2, 4}
+    soon(lambda: {node["node"] for node in described()["nodes"] if "broker" in node["roles"]} == {1, 2, 4})
 
 
 def a_move_cannot_end() -> None:
     """Broker 3 is down: what moves to it stays under way."""
     skidway("topic", "create", "late", "-p", "1", "-r", "2")
     skidway("topic", "reassign", "late", "-p", "0=1,4")
+    soon(lambda: replicas("late")[0] == [1, 4])
     for words in (["--to", "1,3"], ["-p", "0=1,3"]):
         said = skidway("topic", "reassign", "late", *words, fails=True)
         assert "broker 3 is not up: start it first, or leave it out" in said
@@ -302,10 +326,10 @@ def a_move_cannot_end() -> None:
     # Two replicas are wanted, although there are three meanwhile.
     assert "1 partitions would move" in skidway("topic", "reassign", "late", "--to", "1,4", "--dry-run")
     # Broker 4 still has its replica, and nobody waits for ever until it is gone.
-    said = skidway("cluster", "drain", "4", "--timeout", "3", fails=True)
-    assert "1 partitions still move after 3 s, and go on moving" in said
+    said = skidway("cluster", "drain", "4", "--timeout", "5", fails=True)
+    assert "1 partitions still move after 5 s, and go on moving" in said
     assert "skidway topic reassign late --status shows them" in said
-    assert state_of(4) == "draining"
+    soon(lambda: state_of(4) == "draining")
 
     said = skidway("topic", "reassign", "late", "--cancel", "--dry-run")
     assert "1 moves would be cancelled" in said
@@ -313,6 +337,7 @@ def a_move_cannot_end() -> None:
     assert re.search(r"^late +0 ", skidway("topic", "reassign", "--status"), re.MULTILINE)  # it goes on
 
     assert "cancelled 1 moves" in skidway("topic", "reassign", "late", "--cancel")
-    assert replicas("late")[0] == [1, 4]
+    soon(lambda: replicas("late")[0] == [1, 4])
     skidway("cluster", "drain", "4", "--undo")
     skidway("topic", "delete", "late", "--yes")
+    soon(lambda: "late" not in skidway("topic", "list", "--names"))

@@ -1,5 +1,6 @@
 """The directory of a cluster on this machine: what it remembers, and who may use it."""
 
+import contextlib
 import socket
 from pathlib import Path
 
@@ -87,6 +88,16 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
         make(tmp_path / "file")
 
 
+def two_free_ports() -> int:
+    """The first of two in a row. Below those that the system gives away, so that nobody gets them meanwhile."""
+    for port in range(20_000, 30_000, 2):
+        with contextlib.suppress(OSError):
+            for each in (port, port + 1):
+                socket.create_server(("127.0.0.1", each)).close()
+            return port
+    raise AssertionError("no free ports")
+
+
 @pytest.mark.parametrize("at_a_terminal", [True, False])
 def test_what_is_shown_of_nodes_that_cannot_start(
     tmp_path: Path, at_a_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -95,12 +106,13 @@ def test_what_is_shown_of_nodes_that_cannot_start(
     monkeypatch.setattr("sys.stdout.isatty", lambda: at_a_terminal)
     for number in (1, 2):
         (tmp_path / f"node-{number}").write_text("no directory")
-    cluster = LocalCluster(tmp_path, 2, 20_000, [])
+    port = two_free_ports()
+    cluster = LocalCluster(tmp_path, 2, port, [])
     cluster.start()
     assert watch(cluster) == 1
     cluster.close()
     shown, complaints = capsys.readouterr()
-    assert "clients connect to 127.0.0.1:20000,127.0.0.1:20001" in shown
+    assert f"clients connect to 127.0.0.1:{port},127.0.0.1:{port + 1}" in shown
     assert "ended (1)" in shown
     for number in (1, 2):
         assert f"node {number} ended with exit code 1: skidway: cannot use the data directory" in complaints

@@ -66,7 +66,7 @@ def test_list_and_describe(group: str, topic: str) -> None:
     (described,) = read_json("describe", group)
     first, second = described["partitions"]
     assert {"committed": 4, "end": 10, "lag": 6, "owner": None, "deleted_unread": 0}.items() <= first.items()
-    assert first["behind_s"] == pytest.approx(6 * 60, abs=30)
+    assert 6 * 60 <= first["behind_s"] < 7 * 60
     assert (second["lag"], second["behind_s"]) == (0, 0)
     assert (described["lag"], described["members"]) == (6, [])
     shown = run("describe", group).stdout
@@ -219,6 +219,7 @@ def test_a_static_member_on_a_topic_that_was_deleted(cluster: Cluster, topic: st
         deadline = time.monotonic() + 60
         while not member.assignment() and time.monotonic() < deadline:
             member.poll(0.1)
+        member.pause(member.assignment())  # one that fetches finds out, and leaves the topic by itself
         Admin(cluster).delete_topic(topic)
         shown = run("describe", group)
         assert f"warning: {topic} partition 1: it does not exist any more" in shown.stderr

@@ -197,9 +197,9 @@ def test_another_member_joins_while_messages_wait(
         refuse_bad(message)
 
     finished = in_time(lambda: committed(cluster, topic) == {0: 21, 1: 21})
-    with DeadLetters(settings, [topic], process, attempts=4, backoff=Backoff(500, jitter=0)) as first:
+    with DeadLetters(settings, [topic], process, attempts=4, backoff=Backoff(1_000, jitter=0)) as first:
         first.run(until=in_time(lambda: len(first._held) == 2))
-        with DeadLetters(settings, [topic], process, attempts=4, backoff=Backoff(500, jitter=0)) as second:
+        with DeadLetters(settings, [topic], process, attempts=4, backoff=Backoff(1_000, jitter=0)) as second:
             while not finished():
                 for _ in range(10):
                     first.step(0.02)

@@ -7,6 +7,7 @@ from skidway.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
     InvalidRegistration,
+    InvalidRequest,
     StaleBrokerEpoch,
 )
 from skidway.limits import INT64_MAX
@@ -276,9 +277,18 @@ def test_a_shutdown_goes_on_under_another_controller(cluster: Cluster) -> None:
 # --- removal ---
 
 
+def test_a_broker_that_is_up_is_not_forgotten(cluster: Cluster) -> None:
+    """It would be back in a moment, and nothing that only it has would have a leader any more."""
+    cluster.create("lonely", 1, min_insync_replicas="1")
+    with pytest.raises(InvalidRequest, match="Broker 1 is up; stop it first"):
+        cluster.decide(UnregisterBroker(1))
+    assert shape(cluster.partition("lonely")) == "leader 1, in sync [1]"
+
+
 def test_an_unregistered_broker_is_trusted_with_nothing(cluster: Cluster) -> None:
     cluster.create("orders", 1, 2, 3)
     cluster.create("lonely", 1, min_insync_replicas="1")
+    cluster.silence(1)
     cluster.decide(UnregisterBroker(1))
     assert shape(cluster.partition("orders")) == "leader 2, in sync [2, 3]"
     assert shape(cluster.partition("lonely")) == "no leader, in sync []"

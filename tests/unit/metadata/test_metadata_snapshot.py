@@ -57,6 +57,7 @@ def test_an_empty_cluster_is_an_empty_snapshot() -> None:
 def test_the_epoch_of_a_broker_that_is_gone_is_not_given_again() -> None:
     cluster = Cluster()
     cluster.start(1, 2)
+    cluster.silence(2)
     cluster.decide(UnregisterBroker(2))
     assert rebuilt(cluster.controller.image).next_broker_epoch == cluster.epochs[2] + 1
 

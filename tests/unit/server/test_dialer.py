@@ -205,8 +205,10 @@ def test_nobody_listens(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "skidway.dialer")
 
     async def story() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
+        held = socket.socket()  # bound, so that nobody else gets the port meanwhile, and not listened to
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
         async with asking() as (node, _):
             node.peers.locate(2, "127.0.0.1", port)
             for _ in range(3):
@@ -218,6 +220,7 @@ def test_nobody_listens(run: Run, caplog: pytest.LogCaptureFixture) -> None:
             assert await node.heartbeat() is not None
             assert len([line for line in caplog.messages if "is reached again" in line]) == 1
             server.close()
+        held.close()
 
     run(story())
 

@@ -1,5 +1,6 @@
 """The real disk: appends that are whole or not there, durable replacement, one broker per directory."""
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -194,11 +195,12 @@ def test_a_removed_file_is_readable_until_nobody_holds_it(disk: RealDisk) -> Non
     disk.remove("a.log")
     assert file.read_at(0, 5) == b"still"
     fd = file.fileno()
-    os.fstat(fd)
+    inode = os.fstat(fd).st_ino
     del file
     gc.collect()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(fd)
+    # The number may belong to another thread's file by now.
+    with contextlib.suppress(OSError):
+        assert os.fstat(fd).st_ino != inode
 
 
 def test_closing_waits_for_a_running_sync(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:

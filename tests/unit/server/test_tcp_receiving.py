@@ -234,3 +234,24 @@ def test_buffers_are_reused() -> None:
     memory.give_back(buffer)
     assert memory.used_bytes == 0
     assert memory.take(128 * KIB) is buffer
+
+
+class Reader:
+    def on_memory(self) -> None:
+        raise AssertionError("nobody waits here")
+
+
+def test_one_that_may_always_go_on_takes_nothing_of_what_is_kept_for_short_frames() -> None:
+    """Where a single frame may be larger than the quarter that is kept for short ones."""
+    memory = ReceiveMemory(128 * MIB)
+    greedy, late, short = Reader(), Reader(), Reader()
+    for _ in range(6):
+        assert memory.has_room(16 * MIB, Reader())
+        memory.take(16 * MIB)
+    assert memory.has_room(80 * MIB, greedy), "one may always go on"
+    memory.take(80 * MIB)
+    assert not memory.has_room(MIB, late)
+    for _ in range(128):
+        assert memory.has_room(256 * KIB, short)
+        memory.take(256 * KIB)
+    assert not memory.has_room(256 * KIB, short), "short ones have a bound too"

@@ -147,7 +147,7 @@ def test_file_slices_arrive_intact_at_a_slow_reader(run: Run, tmp_path: Path) ->
             for body in expected:
                 assert await peer.answer() == body
             await peer.close()
-            await until(lambda: open_files() == before)  # the watched duplicate is closed
+            await until(lambda: open_files() <= before)  # the watched duplicate is closed
 
     run(story())
     disk.close()
@@ -227,7 +227,7 @@ def test_a_reset_in_the_middle_of_a_reply_touches_nobody_else(run: Run, tmp_path
                 healthy.ask(b"E%d" % number)
                 assert await healthy.answer() == b"E%d" % number
             await until(lambda: served.node.closed_count == 10)
-            await until(lambda: open_files() == before)
+            await until(lambda: open_files() <= before)  # clients of other tests may close theirs meanwhile
             served.node.release(10)  # replies for the dead are dropped
             healthy.ask(slice_request(0, 20 * MIB))
             assert await healthy.answer() == content
@@ -278,7 +278,7 @@ def test_a_bug_at_the_door_leaves_nothing_behind(run: Run) -> None:
             assert await healthy.answer() == b"Ealive"
             await healthy.close()
             await until(lambda: not served.listener.clients)
-            await until(lambda: open_files() == before)
+            await until(lambda: open_files() <= before)
 
     run(story())
 

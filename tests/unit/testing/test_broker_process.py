@@ -163,11 +163,23 @@ def test_a_broker_nobody_holds_any_more_goes_away() -> None:
 def test_ready_in_well_under_half_a_second() -> None:
     """Counted in CPU time, which is what an idle machine's clock shows and a busy one's nearly.
 
-    Neighbours on the same core cost some of it too, so the best of several starts counts.
+    Neighbours on the same core cost some of it too, so the best of several starts counts. Where Python itself takes
+    longer to load what it brings along (0.13 s on the machine that the bound is for), so may the broker.
     """
-    spent = [1.0]
-    while min(spent) >= 0.45 and len(spent) <= 10:
+    spent: list[float] = []
+    bounds: list[float] = []
+    while not spent or (min(spent) >= max(bounds) and len(spent) <= 10):
         with Broker() as broker:
             fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
             spent.append((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
-    assert min(spent) < 0.45, f"seconds of CPU until ready: {spent}"
+        bounds.append(max(0.45, 3.5 * cpu_of_loading_much()))
+    assert min(spent) < max(bounds), f"seconds of CPU until ready: {spent}, where {bounds} were allowed"
+
+
+def cpu_of_loading_much() -> float:
+    """Seconds of CPU for a process that imports a good part of Python's own modules."""
+    before = os.times()
+    modules = "asyncio, json, logging, argparse, unittest, http.client, email.mime.text, xml.dom.minidom, sqlite3"
+    subprocess.run([sys.executable, "-c", f"import {modules}"], check=True)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system

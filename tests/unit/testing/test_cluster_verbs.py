@@ -25,7 +25,7 @@ def is_running(pid: int) -> bool:
 def write(cluster: Cluster, topic: str, word: bytes) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     producer.produce(topic, word)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def members(cluster: Cluster, node: int) -> set[int]:
@@ -58,7 +58,7 @@ def test_what_can_happen_to_nodes(cluster: Cluster) -> None:
 
     cluster.restart(1)
     cluster.restart(2, kill=True)
-    assert members(cluster, 1) == members(cluster, 3) == {1, 2, 3}
+    assert eventually(lambda: members(cluster, 1) == members(cluster, 3) == {1, 2, 3})
     write(cluster, "t", b"all up again")
 
 
@@ -76,10 +76,14 @@ def test_a_network_that_is_cut(cluster: Cluster) -> None:
     cluster.await_in_sync("t")
 
     # One way: heartbeats to the controller do not arrive, so the broker is fenced, whatever it hears.
-    deaf = cluster.controller()
-    mute = next(node for node in (1, 2, 3) if node != deaf)
-    cluster.cut(mute, deaf)
-    assert eventually(lambda: mute not in members(cluster, deaf))
+    def is_fenced() -> bool:
+        deaf = cluster.controller()  # another one, perhaps, if the machine is so busy that it is given up
+        mute = next(node for node in (1, 2, 3) if node != deaf)
+        cluster.heal()
+        cluster.cut(mute, deaf)
+        return eventually(lambda: mute not in members(cluster, deaf), 10)
+
+    assert eventually(is_fenced)
     cluster.heal()
     cluster.await_members()
 
@@ -90,7 +94,7 @@ def test_a_network_that_is_cut(cluster: Cluster) -> None:
 def test_controllers_apart_from_brokers(cluster: Cluster) -> None:
     """Two keep the metadata and no messages, two keep messages and follow the metadata."""
     assert cluster.controller() in (1, 2)
-    assert members(cluster, 3) == members(cluster, 4) == {3, 4}
+    assert eventually(lambda: members(cluster, 3) == members(cluster, 4) == {3, 4})
     with Client(cluster.bootstrap) as client:
         Admin(client).create_topic("t", partitions=2, replication=2)
     write(cluster, "t", b"one")
