@@ -41,6 +41,7 @@ _NOT_KEPT = {
 }
 
 
+MIN_IN_SYNC = "min.insync.replicas"
 RESOURCES_MAX = 100_000
 """With settings of their own, of all types. Groups need not exist to have some, so nothing else bounds them."""
 
@@ -127,7 +128,7 @@ def _open(image: Image, static: Mapping[str, str], resource_type: int, name: str
     if resource_type == ResourceType.BROKER:
         if name and not _BROKER_ID.fullmatch(name):
             raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
-        return Resource(resource_type, name, present, broker_configs.validate_dynamic)
+        return Resource(resource_type, name, present, lambda settings: _validate_broker(name, present, settings))
     if resource_type == ResourceType.GROUP:
         if not name:
             raise InvalidRequest("Default group resources are not allowed.")
@@ -137,6 +138,14 @@ def _open(image: Image, static: Mapping[str, str], resource_type: int, name: str
     if resource_type in _NOT_KEPT:
         raise InvalidRequest(_NOT_KEPT[ResourceType(resource_type)])
     raise InvalidRequest(f"Unknown resource type {resource_type}")
+
+
+def _validate_broker(name: str, present: Mapping[str, str], settings: Mapping[str, str]) -> None:
+    """A leader that asks for fewer replicas in sync than the controller believes acknowledges what the replicas lack
+    that the controller takes for eligible leaders. So the number is the same on all brokers, as in Kafka."""
+    if name and settings.get(MIN_IN_SYNC, present.get(MIN_IN_SYNC)) != present.get(MIN_IN_SYNC):
+        raise InvalidConfig(f"{MIN_IN_SYNC} cannot be set for one broker: set it for a topic, or for all brokers.")
+    broker_configs.validate_dynamic(settings)
 
 
 def _refuse_absent(image: Image, resource: Resource) -> None:
