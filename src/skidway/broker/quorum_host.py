@@ -154,8 +154,10 @@ class QuorumHost:
             case Vote():
                 return self._to_wire(request, quorum.on_vote(request, now_ms))
             case BeginEpoch():
-                self._locate_leader(message)
-                return self._to_wire(request, quorum.on_begin_epoch(request, now_ms))
+                begun = quorum.on_begin_epoch(request, now_ms)
+                if begun.leader == request.leader:
+                    self._locate_leader(message)
+                return self._to_wire(request, begun)
             case EndEpoch():
                 return self._to_wire(request, quorum.on_end_epoch(request, now_ms))
             case FetchSnapshot():

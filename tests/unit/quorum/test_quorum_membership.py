@@ -251,9 +251,16 @@ def test_only_the_leader_describes() -> None:
     data = described(other.machine, world)
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert data.leader_id == host.member.node_id
+
+
+def test_other_partitions_have_no_quorum_and_each_is_told_so() -> None:
+    _, machine = leading(at_work())
     request = describe_request()
-    request.topics[0].topic_name = "orders"
-    assert membership.describe(other.machine, request, 0, 0).error_code == ErrorCode.INVALID_REQUEST
+    request.topics[0].partitions.append(RequestPartitionData(partition_index=7))
+    response = membership.describe(machine, request, 0, 0)
+    assert response.error_code == ErrorCode.NONE
+    told = [(each.partition_index, each.error_code) for each in response.topics[0].partitions]
+    assert told == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
 
 
 def test_requests_name_voter_directory_address_and_cluster() -> None:
