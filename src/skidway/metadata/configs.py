@@ -33,6 +33,7 @@ from skidway.metadata.operations import (
 from skidway.metadata.topic_names import validate_topic_name
 from skidway.runtime.replicated import Decision
 from skidway.wire.message import Message
+from skidway.wire.primitives import STRING_BYTES_MAX
 from skidway.wire.schema.metadata_records import ConfigRecord
 
 _NOT_KEPT = {
@@ -171,9 +172,16 @@ def _change(settings: dict[str, str], resource: Resource, name: str, kind: int, 
                 parts += tuple(part for part in dict.fromkeys(operands) if part not in parts)
             else:
                 parts = tuple(part for part in parts if part not in operands)
-            settings[name] = ",".join(parts)
+            settings[name] = _short(name, ",".join(parts))
         case _:
             raise InvalidRequest(f"Unknown operations type {kind}")
+
+
+def _short(name: str, value: str) -> str:
+    """What is appended again and again: a record's strings have an end."""
+    if len(value.encode()) > STRING_BYTES_MAX:
+        raise InvalidConfig(f"{name} would take more than {STRING_BYTES_MAX} bytes.")
+    return value
 
 
 def _difference(resource: Resource, settings: Mapping[str, str]) -> list[Message]:
