@@ -45,7 +45,11 @@ class ControllerHost:
         if self.active is None:
             respond(NotController("this node is not the active controller"))
             return
-        self.active.submit(operation, now_ms, respond)
+        active, machine = self.active, self.active.machine
+        active.submit(operation, now_ms, respond)
+        if active.machine is not machine:
+            # What could not be written was thrown away, and with it who was heard of when: watch everybody anew.
+            active.submit(ControllerStarted(), now_ms, _ignore)
         self._arm()
 
     def follow_quorum(self, now_ms: int) -> None:

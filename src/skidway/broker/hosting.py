@@ -14,7 +14,7 @@ worker before it has any part in anything.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from skidway.broker.opening import Opening
@@ -148,15 +148,21 @@ class Hosting:
                 unclean = record.leader_recovery_state == RECOVERING
                 changed[key] = unclean or changed.get(key, False)
             elif isinstance(record, ConfigRecord):
+                # In their order: a leader that was replaced must not commit by a min.insync.replicas of later.
+                self._follow_changes(changed, wall_ms)
+                changed = {}
                 self._reconfigure(record)
             elif isinstance(record, ABOUT_BROKERS):
                 self._follow_brokers()
+        self._follow_changes(changed, wall_ms)
+        if deleted or any(isinstance(record, PartitionRecord) for record in records):
+            self.on_topics_changed(deleted)
+
+    def _follow_changes(self, changed: Mapping[Key, bool], wall_ms: int) -> None:
         for (topic_id, index), unclean in changed.items():
             topic = self.image.topics_by_id.get(topic_id)
             if topic is not None:
                 self._follow_change(topic, index, unclean, wall_ms)
-        if deleted or any(isinstance(record, PartitionRecord) for record in records):
-            self.on_topics_changed(deleted)
 
     def replace(self, image: Image, wall_ms: int) -> None:
         """A snapshot says what is committed by now; what happened on the way there is not told."""
@@ -170,10 +176,13 @@ class Hosting:
             self._remove(topic.id, wall_ms)
         self._follow_brokers()
         for topic in image.topics.values():
+            config = self.config_of(topic.name)
+            for partition in self.partitions.of_topic(topic.name):
+                partition.await_role(config)
             for index in range(len(topic.partitions)):
                 self._follow_change(topic, index, True, wall_ms)
             for partition in self.partitions.of_topic(topic.name):
-                partition.configure(self.config_of(topic.name))
+                partition.configure(config)
         self.on_topics_changed([topic.name for topic in deleted])
 
     def _follow_brokers(self) -> None:

@@ -134,6 +134,11 @@ class Partition:
         if self.flush_sync and self.log.synced_offset < self.log.end_offset:
             self.turn.wants_sync(self)
 
+    def await_role(self, config: TopicConfig) -> None:
+        """It is about to get a role and these settings, and nobody knows which came first: until it has both nothing
+        is committed by the lower of two numbers."""
+        self.min_in_sync = self.leader.min_in_sync = max(self.min_in_sync, config.min_insync_replicas)
+
     # Its role.
 
     @property

@@ -178,7 +178,7 @@ def decide_register(
     if not operation.fenced:
         if operation.new_leader_epochs:
             records.extend(_lead_anew(view, broker_id))
-        view.coming = (broker_id,)
+        view.coming = {broker_id: operation.log_dirs}
         records.extend(lead_leaderless(view, broker_id))
         return Decision(records, BrokerRegistered(epoch), [Forgotten(broker_id)])
     view.going = (broker_id,)
@@ -280,7 +280,7 @@ def decide_heartbeat(
 
 
 def _unfence(view: ClusterView, broker: Broker) -> list[Message]:
-    view.coming = (broker.id,)
+    view.coming = {broker.id: broker.log_dirs}
     change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=-1)
     return [change, *lead_leaderless(view, broker.id)]
 

@@ -4,7 +4,7 @@ A view lives for one decision. It may suppose what the decision is about to do (
 settings that change) before any record says so.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from skidway.errors import StaleBrokerEpoch, UnknownTopicOrPartition
@@ -25,7 +25,8 @@ class ClusterView:
     static: Mapping[str, str]
     """Broker settings of the controller's node; what concerns elections is to be set alike on all."""
     going: Collection[int] = ()
-    coming: Collection[int] = ()
+    coming: Mapping[int, Sequence[bytes]] = field(default_factory=dict)
+    """With the log directories they come with."""
     configs: Configs | None = None
     """Settings as they will be."""
     _rules: dict[str, tuple[int, bool]] = field(default_factory=dict)
@@ -88,15 +89,18 @@ class ClusterView:
 
     def directory_of(self, broker_id: int) -> bytes:
         """Where there is a choice the broker makes it and tells us later."""
-        log_dirs = self.image.brokers[broker_id].log_dirs
+        log_dirs = self._log_dirs(broker_id)
         return log_dirs[0] if len(log_dirs) == 1 else ZERO_UUID
+
+    def _log_dirs(self, broker_id: int) -> Sequence[bytes]:
+        return self.coming[broker_id] if broker_id in self.coming else self.image.brokers[broker_id].log_dirs
 
     def _holds(self, partition: Partition, broker_id: int) -> bool:
         """A broker that came back with another disk has nothing of what the old one held."""
         if broker_id not in partition.replicas:
             return False
         directory = partition.directories[partition.replicas.index(broker_id)]
-        log_dirs = self.image.brokers[broker_id].log_dirs
+        log_dirs = self._log_dirs(broker_id)
         return directory == ZERO_UUID or not log_dirs or directory in log_dirs
 
 

@@ -33,6 +33,7 @@ from skidway.metadata.operations import (
 from skidway.metadata.topic_names import validate_topic_name
 from skidway.runtime.replicated import Decision
 from skidway.wire.message import Message
+from skidway.wire.primitives import STRING_BYTES_MAX
 from skidway.wire.schema.metadata_records import ConfigRecord
 
 _NOT_KEPT = {
@@ -41,6 +42,7 @@ _NOT_KEPT = {
 }
 
 
+MIN_IN_SYNC = "min.insync.replicas"
 RESOURCES_MAX = 100_000
 """With settings of their own, of all types. Groups need not exist to have some, so nothing else bounds them."""
 
@@ -127,8 +129,7 @@ def _open(image: Image, static: Mapping[str, str], resource_type: int, name: str
     if resource_type == ResourceType.BROKER:
         if name and not BROKER_ID.fullmatch(name):
             raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
-        validate = broker_configs.validate_of_one if name else broker_configs.validate_of_all
-        return Resource(resource_type, name, present, validate)
+        return Resource(resource_type, name, present, lambda settings: _validate_broker(name, present, settings))
     if resource_type == ResourceType.GROUP:
         if not name:
             raise InvalidRequest("Default group resources are not allowed.")
@@ -138,6 +139,15 @@ def _open(image: Image, static: Mapping[str, str], resource_type: int, name: str
     if resource_type in _NOT_KEPT:
         raise InvalidRequest(_NOT_KEPT[ResourceType(resource_type)])
     raise InvalidRequest(f"Unknown resource type {resource_type}")
+
+
+def _validate_broker(name: str, present: Mapping[str, str], settings: Mapping[str, str]) -> None:
+    """A leader that asks for fewer replicas in sync than the controller believes acknowledges what the replicas lack
+    that the controller takes for eligible leaders. So the number is the same on all brokers, as in Kafka."""
+    if name and settings.get(MIN_IN_SYNC, present.get(MIN_IN_SYNC)) != present.get(MIN_IN_SYNC):
+        raise InvalidConfig(f"{MIN_IN_SYNC} cannot be set for one broker: set it for a topic, or for all brokers.")
+    validate = broker_configs.validate_of_one if name else broker_configs.validate_of_all
+    validate(settings)
 
 
 def _refuse_absent(image: Image, resource: Resource) -> None:
@@ -163,9 +173,16 @@ def _change(settings: dict[str, str], resource: Resource, name: str, kind: int, 
                 parts += tuple(part for part in dict.fromkeys(operands) if part not in parts)
             else:
                 parts = tuple(part for part in parts if part not in operands)
-            settings[name] = ",".join(parts)
+            settings[name] = _short(name, ",".join(parts))
         case _:
             raise InvalidRequest(f"Unknown operations type {kind}")
+
+
+def _short(name: str, value: str) -> str:
+    """What is appended again and again: a record's strings have an end."""
+    if len(value.encode()) > STRING_BYTES_MAX:
+        raise InvalidConfig(f"{name} would take more than {STRING_BYTES_MAX} bytes.")
+    return value
 
 
 def _difference(resource: Resource, settings: Mapping[str, str]) -> list[Message]:

@@ -90,6 +90,10 @@ class Followers:
         times = sorted((self._heard(voter.member, voters, now_ms) for voter in voters), reverse=True)
         return times[voters.majority - 1]
 
+    def silent(self, voters: Voters, since_ms: int, now_ms: int) -> list[Member]:
+        """The voters that asked for nothing since then."""
+        return [member for member in voters.members if self._heard(member, voters, now_ms) <= since_ms]
+
     def _heard(self, voter: Member, voters: Voters, now_ms: int) -> int:
         if voter.node_id == self.me.node_id:
             return now_ms

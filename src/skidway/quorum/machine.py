@@ -52,9 +52,10 @@ class Quorum:
         settings: QuorumSettings,
         now_ms: int,
     ) -> None:
-        """`history` holds the sets of voters that are in the log already."""
+        """`history` holds the voters this node was started with, and the sets that are in the log already."""
         self.me = me
         self.history = history
+        self._told = history.sets[0][1].ids
         self.log = log
         self.settings = settings
         self.outbox: list[Ask] = []
@@ -276,6 +277,8 @@ class Quorum:
                 self._fetch(self.leader, now_ms)
             case Role.UNATTACHED if not self.is_voter:
                 self._look_around(now_ms)
+            case Role.LEADER:
+                self._tell_silent(now_ms)
 
     def _fetch(self, node_id: int, now_ms: int) -> None:
         if self.requests.under_way:
@@ -291,10 +294,18 @@ class Quorum:
         self.ask(node_id, request, now_ms)
 
     def _look_around(self, now_ms: int) -> None:
-        """An observer finds the leader by asking any voter."""
-        others = [member.node_id for member in self.voters.members if member.node_id != self.me.node_id]
+        """An observer finds the leader by asking any voter, or whom it was started with: its log may be old."""
+        others = [each for each in dict.fromkeys([*self.voters.ids, *self._told]) if each != self.me.node_id]
         if others and not self.requests.under_way:
             self._fetch(others[self._random.randrange(len(others))], now_ms)
+
+    def _tell_silent(self, now_ms: int) -> None:
+        """A voter that was away may know none of those who vote now: it cannot find the leader, but be found."""
+        assert self.followers is not None
+        for member in self.followers.silent(self.voters, now_ms - self.settings.fetch_timeout_ms, now_ms):
+            if member.node_id not in self.requests.under_way:
+                self.ask(member.node_id, BeginEpoch(member, self.me.node_id, self.epoch), now_ms)
+        self.requests.pause_until(now_ms + self.settings.fetch_timeout_ms)
 
     def on_answer(self, node_id: int, request: Request, answer: Answer, now_ms: int) -> None:
         """What a member answered. Whatever it knows of epochs is news; all else only if it was still waited for."""
@@ -325,7 +336,8 @@ class Quorum:
                 self.on_leader_failure(now_ms)
             elif isinstance(request, Vote):
                 self.elections.on_unanswered(node_id, now_ms)
-            self.try_later(now_ms)
+            if self.role is not Role.LEADER:
+                self.try_later(now_ms)
 
     def on_leader_failure(self, now_ms: int) -> None:
         """A process that was killed refuses connections at once: no need to wait until patience is over. Standing

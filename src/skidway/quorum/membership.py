@@ -153,9 +153,7 @@ def describe(quorum: Quorum, request: DescribeQuorumRequest, now_ms: int, wall_m
     """`now_ms` is the clock of the quorum, `wall_ms` the same moment for people."""
     asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
     if asked != [(METADATA_TOPIC, 0)]:
-        return DescribeQuorumResponse(
-            error_code=ErrorCode.INVALID_REQUEST, error_message=f"only {METADATA_TOPIC}-0 has a quorum"
-        )
+        return _no_quorum(request)
     data = ResponsePartitionData(partition_index=0, leader_id=quorum.leader, leader_epoch=quorum.epoch)
     if not quorum.leads or quorum.followers is None:
         data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -174,6 +172,23 @@ def describe(quorum: Quorum, request: DescribeQuorumRequest, now_ms: int, wall_m
             data.observers.append(_own_state(quorum, wall_ms))
     topics = [ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[data])]
     return DescribeQuorumResponse(topics=topics, nodes=[_node(voter) for voter in quorum.voters if voter.host])
+
+
+def _no_quorum(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """As Kafka says it: of everything that was asked for, one by one."""
+
+    def refused(index: int) -> ResponsePartitionData:
+        return ResponsePartitionData(
+            partition_index=index,
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            error_message=f"only {METADATA_TOPIC}-0 has a quorum, and it is asked for alone",
+        )
+
+    topics = [
+        ResponseTopicData(topic.topic_name, [refused(each.partition_index) for each in topic.partitions])
+        for topic in request.topics
+    ]
+    return DescribeQuorumResponse(topics=topics)
 
 
 def _node(voter: Voter) -> Node:

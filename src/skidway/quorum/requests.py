@@ -40,6 +40,9 @@ class Requests:
     def pause(self, now_ms: int) -> None:
         self._resume_ms = min(self._resume_ms, now_ms + self._settings.retry_ms)
 
+    def pause_until(self, resume_ms: int) -> None:
+        self._resume_ms = resume_ms
+
     @property
     def paused(self) -> bool:
         return self._resume_ms != NEVER

@@ -61,6 +61,10 @@ class Voters:
         return [voter.member for voter in self]
 
     @property
+    def ids(self) -> list[int]:
+        return list(self._by_id)
+
+    @property
     def majority(self) -> int:
         return len(self._by_id) // 2 + 1
 

@@ -247,9 +247,17 @@ class Leader:
         return self._followers[replica_id].broker_epoch
 
     def on_altered(self, proposal: Proposal, leader_epoch: int, partition_epoch: int, in_sync: Sequence[int]) -> int:
-        """The controller took the proposal; answers the high watermark that follows."""
-        if proposal is self.proposal and leader_epoch == self.epoch and partition_epoch >= self.partition_epoch:
-            self._commit(in_sync, partition_epoch, self.replicas, self._eligible)
+        """The controller took the proposal; answers the high watermark that follows.
+
+        The set holds when the metadata brings it: a change of min.insync.replicas that the controller knew of when it
+        judged who is eligible has come by then. Counting by the old number might commit what the eligible lack.
+        """
+        if proposal is self.proposal and leader_epoch == self.epoch:
+            if partition_epoch > self.partition_epoch:
+                proposal.settled = True
+            elif partition_epoch == self.partition_epoch:
+                # It is what holds already: no metadata will come.
+                self._commit(in_sync, partition_epoch, self.replicas, self._eligible)
         return self._advance()
 
     def on_alter_failed(self, proposal: Proposal, error: int) -> int:

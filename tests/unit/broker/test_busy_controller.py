@@ -4,6 +4,8 @@ import pytest
 from nodes_together import made
 
 from skidway.broker.hosting import Hosting
+from skidway.errors import StorageError
+from skidway.metadata.operations import CreateTopics, NewTopic
 
 
 def test_heartbeats_are_answered_while_the_controller_opens_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,3 +20,18 @@ def test_heartbeats_are_answered_while_the_controller_opens_partitions(monkeypat
     assert busy.controls
     assert [broker.fenced for broker in busy.image.brokers.values()] == [False] * 3
     assert busy.metadata_offset == epoch, "nobody was fenced meanwhile"
+
+
+def test_a_controller_whose_disk_was_full_for_a_moment_still_misses_who_is_gone() -> None:
+    """What it had decided but could not write is forgotten, and it begins anew: also to watch the brokers."""
+    cluster = made(voters=[(1, "host-1", 9001)])
+    node, disk = cluster.nodes[1], cluster.disks[1]
+    cluster.kill(2)
+    disk.capacity = disk.used()
+    refused: list[object] = []
+    node.submit(CreateTopics([NewTopic("orders", 1, 1)]), cluster.clock.now_ms, refused.append)
+    cluster.settle()
+    assert [type(reply) for reply in refused] == [StorageError]
+    disk.capacity = None
+    cluster.until(lambda: node.image.brokers[2].fenced)
+    assert not node.image.brokers[3].fenced

@@ -4,11 +4,14 @@ from random import Random
 
 import pytest
 from broker_world import batch
-from hosting_world import ME, WALL_MS, broker, change, created, placed, standing, topic_id
+from hosting_world import ME, WALL_MS, Host, broker, change, created, placed, standing, topic_id
 
 from skidway.errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from skidway.metadata.config_keys import ResourceType
+from skidway.metadata.image import Image
 from skidway.wire.message import Message
 from skidway.wire.schema.metadata_records import (
+    ConfigRecord,
     FenceBrokerRecord,
     PartitionChangeRecord,
     RemoveTopicRecord,
@@ -164,3 +167,40 @@ def test_any_history(seed: int) -> None:
     found = {name for name in host.disk.list("") if name[-2:] in ("-0", "-1")}
     assert found <= known
     assert not host.hosting.missing
+
+
+# --- roles and settings that come together ---
+
+
+def min_in_sync(number: int) -> ConfigRecord:
+    return ConfigRecord(ResourceType.TOPIC, "t", "min.insync.replicas", str(number))
+
+
+def waits_for_one_more(in_sync: list[int], number: int) -> Host:
+    """A leader with a record that too few have, or that a follower in sync lacks."""
+    host = standing(1, 2, 3)
+    host.publish(min_in_sync(number), change("t", isr=in_sync))
+    host.partition("t").produce(memoryview(bytearray(batch(b"x"))), 1, 9, WALL_MS)
+    assert host.partition("t").log.high_watermark == 0
+    return host
+
+
+REPLACED = [change("t", isr=[2], leader=2), min_in_sync(1)]
+ALONE = [min_in_sync(2), change("t", isr=[1], eligible_leader_replicas=[2])]
+
+
+@pytest.mark.parametrize("by_snapshot", [False, True])
+@pytest.mark.parametrize(("in_sync", "number", "news"), [([1], 2, REPLACED), ([1, 2], 1, ALONE)])
+def test_what_comes_together_commits_nothing_on_the_way(
+    in_sync: list[int], number: int, news: list[Message], by_snapshot: bool
+) -> None:
+    host = waits_for_one_more(in_sync, number)
+    if by_snapshot:
+        image = Image()
+        for record in [*host.published, *news]:
+            image.apply(record)
+        host.hosting.replace(image, WALL_MS)
+    else:
+        host.publish(*news)
+    assert host.partition("t").log.high_watermark == 0
+    assert host.partition("t").min_in_sync == (1 if news is REPLACED else 2)

@@ -49,6 +49,13 @@ class Scene:
         self.world.pass_time(milliseconds)
         self.world.settle()
 
+    def publish(self, *indexes: int) -> None:
+        """The metadata brings what the controller answered."""
+        for index in indexes:
+            partition = self.world.partition("orders", index)
+            role = replace(partition.role, in_sync=[1], partition_epoch=partition.role.partition_epoch + 1)
+            partition.lead(role, self.world.clock.now_ms)
+
     def in_sync(self) -> list[list[int]]:
         return [list(self.world.partition("orders", index).leader.in_sync) for index in (0, 1)]
 
@@ -86,6 +93,8 @@ def test_all_of_a_turn_go_in_one_request(scene: Scene) -> None:
     assert request.broker_epoch == scene.world.node.broker_epoch
     assert scene.in_sync() == [[1, 2], [1, 2]]
     respond(answer(request))
+    assert scene.in_sync() == [[1, 2], [1, 2]], "settings that changed before that may not be known here yet"
+    scene.publish(0, 1)
     assert scene.in_sync() == [[1], [1]]
     assert [scene.world.partition("orders", index).log.high_watermark for index in (0, 1)] == [1, 1]
 
@@ -104,6 +113,9 @@ def test_what_was_not_answered_is_asked_again(scene: Scene, lost: Any) -> None:
     second, respond = scene.controller.request()
     assert second.topics == first.topics
     respond(answer(second))
+    scene.pass_time(5_000)
+    assert scene.controller.asked == [], "answered"
+    scene.publish(0, 1)
     assert scene.in_sync() == [[1], [1]]
 
 
@@ -120,8 +132,8 @@ def test_an_answer_to_somebody_who_does_not_lead_any_more_changes_nothing(scene:
     partition = scene.world.partition("orders", 0)
     partition.follow(replace(partition.role, leader=2, leader_epoch=9), scene.world.clock.now_ms)
     respond(answer(request))
-    assert partition.leader.in_sync == [1, 2]
-    assert scene.in_sync()[1] == [1]
+    scene.publish(1)
+    assert scene.in_sync() == [[1, 2], [1]]
 
 
 def test_a_broker_that_goes_is_told_in_a_few_lines() -> None:

@@ -8,7 +8,7 @@ from broker_world import Peer, World, part
 from skidway.broker import quorum_host
 from skidway.broker.quorum_host import EPOCH_LEAP_MAX
 from skidway.errors import ErrorCode
-from skidway.quorum.wire import METADATA_TOPIC_ID
+from skidway.quorum.wire import METADATA_TOPIC, METADATA_TOPIC_ID
 
 WAIT_MS = 10_000
 
@@ -75,3 +75,15 @@ def test_an_epoch_far_ahead_is_not_believed() -> None:
     near = metadata_fetch(world, 10, current_leader_epoch=before + EPOCH_LEAP_MAX)
     assert world.peer().call("Fetch", **near).error_code == ErrorCode.NONE
     assert quorum.epoch >= before + EPOCH_LEAP_MAX
+
+
+def test_a_leader_that_nobody_told_of_says_where_it_is() -> None:
+    world = World()
+    begun = part(
+        "BeginQuorumEpoch", "RequestPartitionData", leader_id=9, leader_epoch=world.node.quorum.quorum.epoch + 1
+    )
+    topic = part("BeginQuorumEpoch", "RequestTopicData", topic_name=METADATA_TOPIC, partitions=[begun])
+    endpoint = part("BeginQuorumEpoch", "LeaderEndpoint", name="CONTROLLER", host="host-9", port=9009)
+    answer = world.peer().call("BeginQuorumEpoch", version=1, voter_id=1, topics=[topic], leader_endpoints=[endpoint])
+    assert answer.error_code == ErrorCode.NONE
+    assert world.node.peers.address_of(9) == ("host-9", 9009)

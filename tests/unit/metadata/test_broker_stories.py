@@ -296,3 +296,13 @@ def test_an_unregistered_broker_is_trusted_with_nothing(cluster: Cluster) -> Non
         cluster.heartbeat(1)
     with pytest.raises(BrokerIdNotRegistered):
         cluster.decide(UnregisterBroker(1))
+
+
+def test_the_only_broker_that_was_unregistered_and_killed_starts_again_and_leads() -> None:
+    cluster = Cluster()
+    only = RegisterBroker(1, b"1" * 16, [], log_dirs=[b"disk" * 4])
+    cluster.decide(only)
+    cluster.create("orders", 1)
+    cluster.decide(UnregisterBroker(1))
+    cluster.decide(only)
+    assert shape(cluster.partition("orders")) == "leader 1, in sync [1]"

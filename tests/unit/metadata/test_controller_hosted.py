@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from controller_world import Cluster
+
 from skidway.errors import ErrorCode, ProtocolError, StorageError
+from skidway.metadata.config_keys import ResourceType
 from skidway.metadata.controller import Controller
 from skidway.metadata.image import Endpoint, Image
 from skidway.metadata.operations import (
@@ -18,6 +21,7 @@ from skidway.metadata.operations import (
     RegisterBroker,
     TopicCreated,
 )
+from skidway.metadata.records import to_batch
 from skidway.runtime.replicated import Operation, Replicated
 from skidway.wire.message import Message
 
@@ -173,3 +177,19 @@ def test_reserved_and_awkward_topic_ids_are_drawn_again() -> None:
         for record in decision.records:
             controller.apply(record)
     assert controller.image.topics["orders"].id == b"free" * 4
+
+
+def test_a_list_that_is_appended_to_again_and_again_has_an_end() -> None:
+    """What does not fit a record is refused before anybody tries to write it."""
+    cluster = Cluster()
+    cluster.start(1)
+    cluster.create("orders", 1)
+    name, errors = "leader.replication.throttled.replicas", []
+    for first in (0, 3_000):
+        more = ",".join(f"{index}:1" for index in range(first, first + 3_000))
+        change = ConfigChange(ResourceType.TOPIC, "orders", [(name, AlterOp.APPEND, more)])
+        [reply] = cluster.decide(IncrementalAlterConfigs([change]))
+        errors.append(reply.error)
+        if cluster.last:
+            to_batch(cluster.last, 0)
+    assert errors == [ErrorCode.NONE, ErrorCode.INVALID_CONFIG]

@@ -4,11 +4,14 @@ import pytest
 from controller_world import SETTINGS, Cluster, shape
 
 from skidway.errors import ErrorCode, InvalidRequest, StaleBrokerEpoch
+from skidway.metadata.config_keys import ResourceType
 from skidway.metadata.operations import (
+    AlterConfigs,
     AlterOp,
     AlterPartition,
     BalanceLeaders,
     ConfigChange,
+    ConfigReplacement,
     CreateTopics,
     ElectionType,
     ElectLeaders,
@@ -128,6 +131,17 @@ def test_lowering_min_in_sync_ends_eligibility_in_the_same_step(cluster: Cluster
 
 
 # --- unclean stops ---
+
+
+def test_one_broker_alone_cannot_be_told_how_many_must_be_in_sync(cluster: Cluster) -> None:
+    """It would acknowledge what the controller's eligible leaders lack."""
+    alone = ConfigChange(ResourceType.BROKER, "1", [("min.insync.replicas", AlterOp.SET, "1")])
+    [reply] = cluster.decide(IncrementalAlterConfigs([alone]))
+    assert reply.error is ErrorCode.INVALID_CONFIG
+    replaced = ConfigReplacement(ResourceType.BROKER, "1", [("min.insync.replicas", "1")])
+    [reply] = cluster.decide(AlterConfigs([replaced]))
+    assert reply.error is ErrorCode.INVALID_CONFIG
+    configure(cluster, "", "min.insync.replicas", "2", resource_type=ResourceType.BROKER)
 
 
 def test_after_an_unclean_stop_a_broker_is_neither_in_sync_nor_eligible(cluster: Cluster) -> None:

@@ -251,9 +251,16 @@ def test_only_the_leader_describes() -> None:
     data = described(other.machine, world)
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert data.leader_id == host.member.node_id
+
+
+def test_other_partitions_have_no_quorum_and_each_is_told_so() -> None:
+    _, machine = leading(at_work())
     request = describe_request()
-    request.topics[0].topic_name = "orders"
-    assert membership.describe(other.machine, request, 0, 0).error_code == ErrorCode.INVALID_REQUEST
+    request.topics[0].partitions.append(RequestPartitionData(partition_index=7))
+    response = membership.describe(machine, request, 0, 0)
+    assert response.error_code == ErrorCode.NONE
+    told = [(each.partition_index, each.error_code) for each in response.topics[0].partitions]
+    assert told == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
 
 
 def test_requests_name_voter_directory_address_and_cluster() -> None:
@@ -268,3 +275,51 @@ def test_requests_name_voter_directory_address_and_cluster() -> None:
     gone = RemoveRaftVoterRequest(cluster_id=None, voter_id=4, voter_directory_id=bytes(16))
     with pytest.raises(InvalidRequest, match="directory"):
         membership.member_to_remove(gone, "c")
+
+
+# --- who was away ---
+
+
+def replace_voters(world: World, *, gone: list[Member], come: list[int]) -> None:
+    """One at a time; whoever is removed is shut down."""
+    for node_id in come:
+        _, machine = leading(world)
+        voter = Voter(world.hosts[node_id].member, f"host{node_id}", 9000 + node_id)
+        assert settle(world, membership.add_voter(machine, voter, world.now_ms, 5_000)) is ErrorCode.NONE
+        world.run(world.now_ms + 1_000)
+    for member in gone:
+        _, machine = leading(world)
+        assert settle(world, membership.remove_voter(machine, member, world.now_ms, 5_000)) is ErrorCode.NONE
+        world.run(world.now_ms + 3_000)
+        world.crash(member.node_id)
+        world.run(world.now_ms + 3_000)
+
+
+def test_a_voter_that_was_away_while_all_others_were_replaced_is_found_by_the_leader() -> None:
+    world = at_work()
+    host, machine = leading(world)
+    away, other = [member for member in machine.voters.members if member != host.member]
+    world.crash(away.node_id)
+    replace_voters(world, come=[4, 5], gone=[other, host.member])
+    world.restart(away.node_id)
+    world.run(world.now_ms + 5_000)
+    leader, machine = leading(world)
+    back = world.hosts[away.node_id].machine
+    assert back is not None
+    assert (back.leader, back.voters) == (leader.member.node_id, machine.voters)
+
+
+def test_an_observer_that_was_away_while_all_voters_were_replaced_asks_whom_it_was_started_with() -> None:
+    world = at_work()
+    host, machine = leading(world)
+    first, second = [member for member in machine.voters.members if member != host.member]
+    replace_voters(world, come=[], gone=[first])
+    world.crash(5)
+    replace_voters(world, come=[4], gone=[second, host.member])
+    world.static = Voters([Voter(world.hosts[4].member)])
+    world.restart(5)
+    world.run(world.now_ms + 5_000)
+    _, machine = leading(world)
+    back = world.hosts[5].machine
+    assert back is not None
+    assert (back.leader, back.voters) == (4, machine.voters)

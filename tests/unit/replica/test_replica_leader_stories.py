@@ -69,6 +69,8 @@ def test_who_may_have_joined_counts_before_the_answer_comes() -> None:
     assert fetch(subject, 2, 12, end=12) == 10
     assert subject.proposal is not None
     subject.on_altered(subject.proposal, 5, 8, [1, 2, 3])
+    assert (subject.in_sync, subject.maximal) == ([1, 2], [1, 2, 3]), "until the metadata says so"
+    subject.on_metadata(role(1, 2, 3, partition_epoch=8), 12, 0)
     assert subject.in_sync == [1, 2, 3]
     assert fetch(subject, 3, 12, end=12) == 12
 
@@ -82,7 +84,8 @@ def test_who_is_to_leave_counts_until_that_is_committed() -> None:
     assert proposed(subject) == [1, 2]
     assert subject.high_watermark == 4
     assert subject.proposal is not None
-    assert subject.on_altered(subject.proposal, 5, 8, [1, 2]) == 10
+    assert subject.on_altered(subject.proposal, 5, 8, [1, 2]) == 4, "until the metadata says so"
+    assert subject.on_metadata(role(1, 2, partition_epoch=8), 10, 1_501) == 10
 
 
 def test_one_that_is_always_a_little_behind_a_busy_leader_is_in_sync() -> None:
@@ -145,7 +148,7 @@ def test_no_answer_means_nothing() -> None:
     assert subject.maximal == [1, 2, 3]
 
 
-def test_newer_metadata_wins_over_an_answer_and_an_answer_over_older_metadata() -> None:
+def test_newer_metadata_wins_over_an_answer_and_older_metadata_says_nothing() -> None:
     subject = leader(1, 2)
     fetch(subject, 3, 10)
     first = subject.proposal
@@ -157,7 +160,17 @@ def test_newer_metadata_wins_over_an_answer_and_an_answer_over_older_metadata() 
     assert subject.proposal is not None
     subject.on_altered(subject.proposal, 5, 10, [1, 2])
     subject.on_metadata(role(1, partition_epoch=9), 10, 0)
+    assert (subject.in_sync, subject.maximal) == ([1], [1, 2])
+    subject.on_metadata(role(1, 2, partition_epoch=10), 10, 0)
     assert (subject.in_sync, subject.partition_epoch) == ([1, 2], 10)
+
+
+def test_an_answer_that_nothing_changed_ends_the_proposal() -> None:
+    subject = leader(1, 2)
+    fetch(subject, 3, 10)
+    assert subject.proposal is not None
+    subject.on_altered(subject.proposal, 5, 7, [1, 2])
+    assert (subject.in_sync, subject.proposal) == ([1, 2], None)
 
 
 def test_metadata_that_says_nothing_new_leaves_the_proposal_alone() -> None:
@@ -184,7 +197,8 @@ def test_too_few_in_sync_commit_nothing() -> None:
     fetch(subject, 2, 12, end=12)
     assert subject.on_stored(12) == 0, "who may have joined is not in sync yet"
     assert subject.proposal is not None
-    assert subject.on_altered(subject.proposal, 5, 8, [1, 2]) == 12
+    assert subject.on_altered(subject.proposal, 5, 8, [1, 2]) == 0
+    assert subject.on_metadata(role(1, 2, partition_epoch=8), 12, 0) == 12
     with pytest.raises(NotEnoughReplicas):
         leader(1, min_in_sync=2).admit(ACKS_ALL, 2)
 
