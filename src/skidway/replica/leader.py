@@ -247,9 +247,17 @@ class Leader:
         return self._followers[replica_id].broker_epoch
 
     def on_altered(self, proposal: Proposal, leader_epoch: int, partition_epoch: int, in_sync: Sequence[int]) -> int:
-        """The controller took the proposal; answers the high watermark that follows."""
+        """The controller took the proposal; answers the high watermark that follows.
+
+        A smaller set counts when the metadata brings it. The answer may be quicker, and then another thing may not have
+        come yet that the controller went by: more replicas that have to be in sync, without which those that left may
+        be elected.
+        """
         if proposal is self.proposal and leader_epoch == self.epoch and partition_epoch >= self.partition_epoch:
-            self._commit(in_sync, partition_epoch, self.replicas, self._eligible)
+            if len(in_sync) < len(self.in_sync):
+                proposal.settled = True
+            else:
+                self._commit(in_sync, partition_epoch, self.replicas, self._eligible)
         return self._advance()
 
     def on_alter_failed(self, proposal: Proposal, error: int) -> int:

@@ -52,6 +52,13 @@ class Scene:
     def in_sync(self) -> list[list[int]]:
         return [list(self.world.partition("orders", index).leader.in_sync) for index in (0, 1)]
 
+    def publish(self) -> None:
+        """The metadata says what was asked for."""
+        for index in (0, 1):
+            partition = self.world.partition("orders", index)
+            role = replace(partition.role, in_sync=[1], partition_epoch=partition.role.partition_epoch + 1)
+            partition.lead(role, self.world.clock.now_ms)
+
 
 @pytest.fixture
 def scene() -> Scene:
@@ -86,6 +93,10 @@ def test_all_of_a_turn_go_in_one_request(scene: Scene) -> None:
     assert request.broker_epoch == scene.world.node.broker_epoch
     assert scene.in_sync() == [[1, 2], [1, 2]]
     respond(answer(request))
+    scene.pass_time(1_000)
+    assert scene.controller.asked == []
+    assert scene.in_sync() == [[1, 2], [1, 2]], "what the controller went by comes with the metadata"
+    scene.publish()
     assert scene.in_sync() == [[1], [1]]
     assert [scene.world.partition("orders", index).log.high_watermark for index in (0, 1)] == [1, 1]
 
@@ -104,7 +115,8 @@ def test_what_was_not_answered_is_asked_again(scene: Scene, lost: Any) -> None:
     second, respond = scene.controller.request()
     assert second.topics == first.topics
     respond(answer(second))
-    assert scene.in_sync() == [[1], [1]]
+    scene.pass_time(1_000)
+    assert scene.controller.asked == []
 
 
 def test_what_the_controller_knows_better_is_left_to_the_metadata(scene: Scene) -> None:
@@ -120,8 +132,10 @@ def test_an_answer_to_somebody_who_does_not_lead_any_more_changes_nothing(scene:
     partition = scene.world.partition("orders", 0)
     partition.follow(replace(partition.role, leader=2, leader_epoch=9), scene.world.clock.now_ms)
     respond(answer(request))
-    assert partition.leader.in_sync == [1, 2]
-    assert scene.in_sync()[1] == [1]
+    assert (partition.leader.in_sync, partition.leader.proposal) == ([1, 2], None)
+    other = scene.world.partition("orders", 1).leader.proposal
+    assert other is not None
+    assert other.settled
 
 
 def test_a_broker_that_goes_is_told_in_a_few_lines() -> None:

@@ -82,7 +82,10 @@ def test_who_is_to_leave_counts_until_that_is_committed() -> None:
     assert proposed(subject) == [1, 2]
     assert subject.high_watermark == 4
     assert subject.proposal is not None
-    assert subject.on_altered(subject.proposal, 5, 8, [1, 2]) == 10
+    assert subject.on_altered(subject.proposal, 5, 8, [1, 2]) == 4, "the settings it depends on may not be known yet"
+    assert subject.proposal.settled
+    assert subject.on_metadata(role(1, 2, partition_epoch=8), 10, 1_502) == 10
+    assert subject.proposal is None
 
 
 def test_one_that_is_always_a_little_behind_a_busy_leader_is_in_sync() -> None:
