@@ -1,6 +1,7 @@
 """Three whole nodes: what a leader acknowledges is on the others, whoever fails."""
 
 import errno
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -101,6 +102,33 @@ def test_a_copy_that_could_not_be_cut_is_not_led_with_but_fetched_anew() -> None
     assert any("could not be truncated" in line for line in cluster.told[lost])
     assert (copy.log.failure, copy.log.quarantined) == (None, False)
     assert read(cluster, leader, "t") == [b"everywhere", b"instead"]
+
+
+def test_nothing_is_acknowledged_by_too_few_when_the_setting_comes_later_than_a_smaller_in_sync_set() -> None:
+    """The controller knows that two have to be in sync when it lets one go, and counts on that one: the leader, which
+    has not heard of it, would acknowledge alone what the other is elected without."""
+    cluster = made(replica_lag_ms=2_000)
+    names = (f"t{number}" for number in range(20))
+    leaders = ((name, create(cluster, name, replicas=2, flush="os", min_insync_replicas="1")) for name in names)
+    topic, leader = next((name, leader) for name, leader in leaders if leader != cluster.controller())
+    (other,) = [member for member in cluster.copy(leader, topic).role.replicas if member != leader]
+    assert produce(cluster, topic, b"a") == 0
+    cluster.until(lambda: cluster.copy(other, topic).log.high_watermark == 1)
+    held: list[Any] = []
+    with patch.object(cluster.nodes[leader], "on_metadata", held.append):
+        assert cluster.client(cluster.until(cluster.controller)).alter(topic, min_insync_replicas="2") == 0
+        cluster.nodes[other].followers.stop()
+        client = cluster.client(leader)
+        client.produce(topic, batch(b"b"), timeout_ms=60_000)
+        cluster.until(lambda: cluster.copy(other, topic).role.eligible_leaders == [other])
+        cluster.pass_time(1_000)
+        assert held
+        assert client.replies() == []
+    for records in held:
+        cluster.nodes[leader].on_metadata(records)
+    cluster.pass_time(1_000)
+    assert client.replies() == []
+    assert produce(cluster, topic, b"c", by=leader) == NOT_ENOUGH_REPLICAS
 
 
 def test_followers_send_clients_to_the_leader() -> None:
