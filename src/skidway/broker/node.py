@@ -166,9 +166,11 @@ class Node:
         if self.quorum.alone:
             self._settle_now(now_ms)
             if not self.controls:
-                # The disk takes nothing, not even an election. What is there can be read all the same.
+                # The disk takes nothing, not even an election. What is there can be read all the same, unless others
+                # hold it too: they may have more of it, and this run has no epoch yet that would tell it from the last.
                 self.quorum.publish_own()
-                self.begin_hosting()
+                if not set(self.image.brokers) - {settings.node_id}:
+                    self.begin_hosting()
             elif not set(self.image.brokers) - {settings.node_id} and settings.is_broker:
                 self._register_now(identity, now_ms)
             self._open_all_now(now_ms, run)

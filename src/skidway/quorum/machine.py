@@ -206,10 +206,11 @@ class Quorum:
             self.role = Role.RESIGNED
             self.leader = self.me.node_id
             self._role_deadline_ms = now_ms + self._election_timeout_ms()
+        elif self._is_majority:
+            # Also one that followed a leader that has removed itself: nobody else can lead any more.
+            self._become_candidate(now_ms)
         elif self._remembered.leader != NO_LEADER:
             self._follow(now_ms)
-        elif self._is_majority:
-            self._become_candidate(now_ms)
         else:
             self.role = Role.UNATTACHED
             self._role_deadline_ms = now_ms + self._election_timeout_ms()
