@@ -98,14 +98,21 @@ class Start:
         node = self._node
         self._settle(now_ms)
         if not node.controls:
-            # The disk takes nothing, not even an election. What is there can be read all the same.
+            # The disk takes nothing, not even an election. What is there can be read all the same, unless others hold
+            # it too: they may have more of it, and this run has no epoch yet that would tell it from the last.
             node.quorum.publish_own()
-            self.begin_hosting()
-        elif not set(node.image.brokers) - {node.settings.node_id} and node.settings.is_broker:
+            if not self._has_others:
+                self.begin_hosting()
+        elif not self._has_others and node.settings.is_broker:
             self._register(identity, now_ms)
         while node.opening:
             node.hosting.open_some()
             self._settle(now_ms, run)
+
+    @property
+    def _has_others(self) -> bool:
+        node = self._node
+        return bool(set(node.image.brokers) - {node.settings.node_id})
 
     def _register(self, identity: Identity, now_ms: int) -> None:
         """The only broker there is need not wait to be heard of."""

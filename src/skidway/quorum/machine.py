@@ -180,10 +180,11 @@ class Quorum:
             self.role = Role.RESIGNED
             self.leader = self.me.node_id
             self.patience.await_election(now_ms)
+        elif self.is_majority:
+            # Also one that followed a leader that has removed itself: nobody else can lead any more.
+            self.elections.begin_epoch(now_ms)
         elif self.remembered.leader != NO_LEADER:
             self.follow(now_ms)
-        elif self.is_majority:
-            self.elections.begin_epoch(now_ms)
         else:
             self.role = Role.UNATTACHED
             self.patience.await_election(now_ms)

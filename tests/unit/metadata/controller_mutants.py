@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from skidway.metadata import brokers, cluster_view, leadership, reassignment, snapshot
+from skidway.metadata import brokers, cluster_view, leadership, reassignment, snapshot, topics
 from skidway.metadata.brokers import Liveness
 from skidway.metadata.cluster_view import ClusterView
 from skidway.metadata.controller import Controller
@@ -14,6 +14,7 @@ from skidway.metadata.image import NO_CHANGE, Image, Partition
 from skidway.metadata.operations import PartitionAlteration, RegisterBroker
 from skidway.metadata.partition_change import Election, PartitionChange
 from skidway.metadata.partition_index import PartitionIndex
+from skidway.metadata.placement import Site
 from skidway.wire.message import Message
 from skidway.wire.schema.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord, PartitionRecord
 
@@ -397,6 +398,42 @@ def _giving_up(spoil: Callable[[PartitionChange], None]) -> Iterator[None]:
     with patch.object(leadership, "_give_up", give_up):
         yield
 
+
+# --- drained brokers ---
+
+
+@contextmanager
+def drained_only_by_name() -> Iterator[None]:
+    """The mark is kept and shown, and nobody looks at it."""
+    with patch.object(topics, "is_drained", lambda settings: False):
+        yield
+
+
+@contextmanager
+def drained_if_up() -> Iterator[None]:
+    """A drained broker that is down is the last resort, like any other that is."""
+    original = topics.Draft.sites
+
+    def sites(self: topics.Draft) -> list[Site]:
+        return [replace(site, drained=site.drained and not site.fenced) for site in original(self)]
+
+    with patch.object(topics.Draft, "sites", sites):
+        yield
+
+
+@contextmanager
+def settings_outlive_their_broker() -> Iterator[None]:
+    """The next broker with that number is drained before it has begun."""
+    with patch.object(brokers, "_no_settings", lambda image, broker_id: []):
+        yield
+
+
+FOUND_BY_DRAINS: dict[Mutant, int] = {
+    drained_only_by_name: 1,
+    drained_if_up: 2,
+    settings_outlive_their_broker: 1,
+}
+"""The same, where brokers are drained."""
 
 FOUND_BY_DAMAGE: dict[Mutant, int] = {
     damaged_stays_eligible: 0,

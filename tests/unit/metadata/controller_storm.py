@@ -149,6 +149,8 @@ class Storm:
                 old = before.topics_by_id.get(topic.id)
                 if old is None or partition.index >= len(old.partitions):
                     self.stored[key] = Stored(held=dict.fromkeys(partition.replicas, 0))
+                    drained = [each for each in partition.replicas if self.drained(before, each)]
+                    assert not drained, f"{drained} got something new although drained"
                 elif old.partitions[partition.index] != partition:
                     self._follow_partition(key, old.partitions[partition.index], partition)
                 leader = self.leaders.setdefault((key, partition.leader_epoch), partition.leader)
@@ -219,6 +221,9 @@ class Storm:
     def min_in_sync(self, topic_name: str) -> int:
         name = "min.insync.replicas"
         return int(self.image.topic_config(topic_name).get(name) or self.image.config(4, "").get(name) or 1)
+
+    def drained(self, image: Image, broker_id: int) -> bool:
+        return image.config(4, str(broker_id)).get("skidway.drained") == "true"
 
     def unclean_allowed(self, topic_name: str) -> bool:
         return self.image.topic_config(topic_name).get("unclean.leader.election.enable") == "true"
@@ -380,6 +385,7 @@ class Storm:
         broker_id = self.random.choice(BROKERS)
         if not self.hosts[broker_id].up and self.random.random() < 0.3:
             self.decide(UnregisterBroker(broker_id))
+            assert self.image.config(4, str(broker_id)) == {}, "settings of nobody"
 
     # --- partitions ---
 
@@ -525,6 +531,12 @@ class Storm:
             change = ("unclean.leader.election.enable", AlterOp.SET, self.random.choice(["true", "false", "false"]))
         self.decide(IncrementalAlterConfigs([ConfigChange(*resource, [change])]))
 
+    def drain(self) -> None:
+        change = self.random.choice(
+            [("skidway.drained", AlterOp.SET, "true"), ("skidway.drained", AlterOp.DELETE, None)]
+        )
+        self.decide(IncrementalAlterConfigs([ConfigChange(4, str(self.random.choice(BROKERS)), [change])]))
+
     def elect(self) -> None:
         kind = ElectionType.PREFERRED if self.random.random() < 0.9 else ElectionType.UNCLEAN
         topics = None if self.random.random() < 0.3 else [(self.random.choice("abc"), [0, 1, 0])]
@@ -551,6 +563,7 @@ class Storm:
     )  # fmt: skip
 
     DAMAGE: tuple[tuple[Callable[["Storm"], None], int], ...] = (*STEPS, (damage, 8))
+    DRAINS: tuple[tuple[Callable[["Storm"], None], int], ...] = (*STEPS, (drain, 8), (create, 8), (unregister, 4))
 
     def run(self, steps_of: tuple[tuple[Callable[["Storm"], None], int], ...] = STEPS) -> None:
         steps, weights = zip(*steps_of, strict=True)
@@ -580,7 +593,7 @@ class Storm:
                     assert all(held.get(each, WIPED) == WIPED for each in could), "could lead, and does not"
 
 
-def storm(seed: int, *, damage: bool = False) -> Storm:
+def storm(seed: int, *, damage: bool = False, drains: bool = False) -> Storm:
     world = Storm(seed)
-    world.run(Storm.DAMAGE if damage else Storm.STEPS)
+    world.run(Storm.DAMAGE if damage else Storm.DRAINS if drains else Storm.STEPS)
     return world

@@ -1,7 +1,7 @@
 """A storm that finds nothing means little unless it finds planted mistakes."""
 
 import pytest
-from controller_mutants import FOUND_BY, FOUND_BY_DAMAGE, Mutant
+from controller_mutants import FOUND_BY, FOUND_BY_DAMAGE, FOUND_BY_DRAINS, Mutant
 from controller_storm import storm
 
 
@@ -17,3 +17,11 @@ def test_a_planted_mistake_is_found(mutant: Mutant, seed: int) -> None:
 def test_a_planted_mistake_about_damaged_copies_is_found(mutant: Mutant, seed: int) -> None:
     with mutant(), pytest.raises(AssertionError):
         storm(seed, damage=True)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "seed"), FOUND_BY_DRAINS.items(), ids=[mutant.__name__ for mutant in FOUND_BY_DRAINS]
+)
+def test_a_planted_mistake_about_drained_brokers_is_found(mutant: Mutant, seed: int) -> None:
+    with mutant(), pytest.raises(AssertionError):
+        storm(seed, drains=True)

@@ -23,6 +23,11 @@ def test_nothing_acknowledged_is_entrusted_to_a_damaged_copy(seed: int) -> None:
     storm(seed, damage=True)
 
 
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_nothing_new_is_entrusted_to_a_drained_broker(seed: int) -> None:
+    storm(seed, drains=True)
+
+
 def test_the_storms_reach_what_they_are_about() -> None:
     """Storms in which nearly everything is refused, or nothing is, would find nothing."""
     seen: Counter[str] = Counter()

@@ -135,6 +135,31 @@ def test_a_leader_whose_removal_nobody_heard_of_leads_once_more_to_see_it_done()
     assert now.voters.members == [heir]
 
 
+def test_the_voter_that_is_left_leads_from_its_start_whomever_it_followed() -> None:
+    """Its leader has removed itself and is down: nobody else will ever lead, and a node that is alone asks nobody."""
+    world = at_work()
+    host, machine = leading(world)
+    third = next(voter for voter in machine.voters.members if voter != host.member)
+    assert settle(world, membership.remove_voter(machine, third, world.now_ms, 5_000)) is ErrorCode.NONE
+    heir = next(voter for voter in machine.voters.members if voter != host.member)
+    change = membership.remove_voter(machine, host.member, world.now_ms, 5_000)
+    world.pump(host.member.node_id)
+    before = world.hosts[heir.node_id].machine
+    assert before is not None
+    while len(before.voters) > 1:
+        world.run(world.now_ms + 1)
+    assert membership.outcome(machine, change, world.now_ms) is None
+    world.crash(host.member.node_id)
+    while before.log.synced_offset < change.end_offset:
+        world.run(world.now_ms + 1)
+    assert before.leader == host.member.node_id
+    world.crash(heir.node_id)
+    world.restart(heir.node_id)
+    after = world.hosts[heir.node_id].machine
+    assert after is not None
+    assert (after.voters.members, after.leads) == ([heir], True)
+
+
 def test_who_may_not_be_added_or_removed() -> None:
     world = at_work()
     _, machine = leading(world)
