@@ -116,8 +116,8 @@ class Scrubbing:
         # Told each time, and not once for all: it stays as it is until somebody does something about it.
         if not isinstance(partition, Partition):
             self.node.on_trouble(
-                f"{partition}: {damage}. It is not read again before the next start, which may refuse it; nothing was "
-                "dropped. Restore the file from a backup, or make another node a voter in the place of this one"
+                f"{partition}: {damage}. The next start of this node may refuse it, and nothing was dropped: restore "
+                "the file from a backup, or make another node a voter in the place of this one"
             )
             return
         if partition.alone:
