@@ -3,8 +3,8 @@
 One slice of one segment at a time, on a worker, and between two of them a pause that keeps the rate at or below
 `scrub_bytes_per_second`. A pass goes over all partitions, from another one on each time; the next begins when
 `scrub_interval_ms` have passed since it did. What is damaged goes the way of all damage (`damaged`): where there are
-other replicas, one of them leads and the copy is fetched anew; where there are none, the operator is told, and nothing
-is dropped.
+other replicas, one of them leads and the copy is fetched anew; where there are none, and of the metadata log, the
+operator is told, and nothing is dropped.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from skidway.broker.partition import Partition
 from skidway.log.scrubbing import CheckTicket, SegmentCheck, next_check
 from skidway.runtime.timers import Timer
 
 if TYPE_CHECKING:
     from skidway.broker.node import Node
-    from skidway.broker.partition import Partition
+    from skidway.broker.quorum_host import QuorumHost
 
 FIRST_MS_MAX = 600_000
 """How long after its start a node begins at the latest: at first there are others to catch up with."""
@@ -32,10 +33,10 @@ class Pass:
 
     __slots__ = ("begun_ms", "bytes_read", "check", "damaged", "partition", "rest", "segments")
 
-    def __init__(self, partitions: list[Partition], now_ms: int) -> None:
+    def __init__(self, partitions: list[Partition | QuorumHost], now_ms: int) -> None:
         self.begun_ms = now_ms
         self.rest = deque(partitions)
-        self.partition: Partition | None = None
+        self.partition: Partition | QuorumHost | None = None
         self.check: SegmentCheck | None = None
         self.bytes_read = self.segments = self.damaged = 0
 
@@ -76,7 +77,7 @@ class Scrubbing:
 
     def start(self, now_ms: int) -> None:
         interval_ms = self.node.settings.scrub_interval_ms
-        if interval_ms and self.node.settings.is_broker:
+        if interval_ms:
             self._arm(now_ms + min(interval_ms, FIRST_MS_MAX))
 
     def stop(self) -> None:
@@ -110,10 +111,16 @@ class Scrubbing:
 
     # --- inside ---
 
-    def _on_damage(self, under_way: Pass, partition: Partition, damage: str) -> None:
+    def _on_damage(self, under_way: Pass, partition: Partition | QuorumHost, damage: str) -> None:
         under_way.damaged += 1
+        # Told each time, and not once for all: it stays as it is until somebody does something about it.
+        if not isinstance(partition, Partition):
+            self.node.on_trouble(
+                f"{partition}: {damage}. The next start of this node may refuse it, and nothing was dropped: restore "
+                "the file from a backup, or make another node a voter in the place of this one"
+            )
+            return
         if partition.alone:
-            # Only now and then, and not once for all: it stays as it is until somebody does something about it.
             self.node.on_trouble(
                 f"{partition}: {damage}. There is no other replica to fetch it from, and nothing was dropped: restore "
                 "the file from a backup, or delete the topic. `skidway inspect log` tells what is left"
@@ -131,7 +138,7 @@ class Scrubbing:
         now_ms = node.clock.monotonic_ms()
         if self.stopping or node.failure is not None:
             return
-        if not node.hosting.started:
+        if not node.serving:
             self._arm(now_ms + RETRY_MS)
             return
         if self._pass is None:
@@ -148,10 +155,10 @@ class Scrubbing:
                 return
         self._arm(now_ms)  # in another turn
 
-    def _all_partitions(self) -> list[Partition]:
+    def _all_partitions(self) -> list[Partition | QuorumHost]:
         """From any one on: a node that is started anew too often to come to the end gets to all of them some time."""
-        partitions = list(self.node.partitions)
-        first = self.node.random.randrange(len(partitions)) if partitions else 0
+        partitions = [self.node.quorum, *self.node.partitions]
+        first = self.node.random.randrange(len(partitions))
         return partitions[first:] + partitions[:first]
 
     def _end(self, over: Pass, now_ms: int) -> None:

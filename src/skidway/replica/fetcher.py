@@ -158,7 +158,7 @@ class Fetcher:
         if self.under_way or not self._followed:
             return None
         due = list(self._resting.values())
-        if self._changed or self._session.has_targets:
+        if self._changed or self._session.has_targets or any(key not in self._resting for key in self._lost):
             due.append(self._resume_ms)
         return max(min(due), self._resume_ms) if due else None
 

@@ -30,6 +30,7 @@ from skidway.sim.world import World
 MAGIC_AT = 16
 """Where in a batch the byte lies by which a damaged header is told."""
 GIVEN_UP = "damaged, to be fetched anew"
+LAMENTED = "nothing was dropped"
 LAST_LOOKS = 15
 """So often an operator looks at a copy that only he can save, before he does."""
 
@@ -138,7 +139,7 @@ class Damage:
             node_id = host.settings.node_id
             is_damaged = any(line.startswith(f"{c.topic}-{c.index}:") for c in self.damaged if c.node_id == node_id)
             return "" if is_damaged else "false-alarm"
-        return ""
+        return "false-alarm" if LAMENTED in line else ""
 
     def is_rotten(self, host: Host, log: Log) -> bool:
         """Whether this log has a bit that nobody could know of."""

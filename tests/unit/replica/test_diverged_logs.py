@@ -285,3 +285,41 @@ def test_a_damaged_replica_begins_anew_from_the_leader() -> None:
     following.catch_up()
     assert contents(damaged) == [b"a", b"b"]
     assert stored_bytes(damaged) == stored_bytes(leader)
+
+
+def test_a_leader_that_does_not_say_where_its_log_begins_is_asked_again() -> None:
+    """Also when there is nothing else to ask it for, which would bring the question up again."""
+    one, leader, two, follower = pair()
+    write(leader, b"a", b"b")
+    leader.advance(2)
+    leader.log.delete_records_before(1)
+    following = followed(two, one, follower)
+    following.turn()
+    waits = []
+    for _ in range(4):
+        assert isinstance(following.ask(), ListOffsetsRequest)
+        following.tell(None)
+        deadline_ms = following.fetcher.deadline_ms
+        assert deadline_ms is not None
+        waits.append(deadline_ms - following.now_ms)
+        following.now_ms = deadline_ms
+    assert waits == sorted(waits)
+    assert waits[0] > 0
+    following.catch_up()
+    assert contents(follower) == contents(leader)
+
+
+def test_a_leader_that_cannot_say_yet_where_its_log_begins_is_left_alone_for_a_while() -> None:
+    one, leader, two, follower = pair()
+    write(leader, b"a", b"b")
+    leader.advance(2)
+    leader.log.delete_records_before(1)
+    following = followed(two, one, follower)
+    following.turn()
+    reply = one.answer(following.ask())
+    reply.topics[0].partitions[0].error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    following.tell(reply)
+    assert following.ask() is None
+    assert (following.fetcher.deadline_ms or 0) > following.now_ms
+    following.catch_up()
+    assert contents(follower) == contents(leader)
