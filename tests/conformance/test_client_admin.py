@@ -22,7 +22,7 @@ START_MS = now_ms() - 3_600_000
 
 
 def settled(admin: Admin, name: str, partitions: int) -> None:
-    """A client may ask the broker before it has heard from the controller, or while an older topic of that name goes."""
+    """A client may ask before the broker has heard from the controller, or while an older topic of that name goes."""
 
     def there() -> bool:
         try:
