@@ -154,7 +154,9 @@ class ConfluentAdmin(Admin):
     def describe(self, name: str) -> dict[int, Partition]:
         described = result(self.admin.describe_topics(ck.TopicCollection([name]))[name])
         return {
-            p.id: Partition(p.leader.id, tuple(n.id for n in p.replicas), tuple(n.id for n in p.isr))
+            p.id: Partition(
+                -1 if p.leader is None else p.leader.id, tuple(n.id for n in p.replicas), tuple(n.id for n in p.isr)
+            )
             for p in described.partitions
         }
 

@@ -22,13 +22,14 @@ START_MS = now_ms() - 3_600_000
 
 
 def settled(admin: Admin, name: str, partitions: int) -> None:
-    """A client may ask the broker before it has heard from the controller."""
+    """A client may ask before the broker has heard from the controller, or while an older topic of that name goes."""
 
     def there() -> bool:
         try:
-            return len(admin.describe(name)) == partitions
+            found = admin.describe(name).values()
         except Refused:
             return False
+        return len(found) == partitions and all(partition.leader >= 0 for partition in found)
 
     eventually(there)
 

@@ -150,14 +150,14 @@ def test_configs_of_a_broker_that_cannot_be_changed(confluent: cka.AdminClient, 
 def test_configs_of_a_group(confluent: cka.AdminClient, group: str) -> None:
     entries = [("SET", SESSION, "20000"), ("SET", HEARTBEAT, "2000")]
     change(confluent, GROUP, group, *entries, validate_only=True).result(TIMEOUT_S)
-    assert configs(confluent, GROUP, group)[SESSION].value == "3000"
+    assert configs(confluent, GROUP, group)[SESSION].value == "8000"
     change(confluent, GROUP, group, *entries).result(TIMEOUT_S)
     eventually(lambda: configs(confluent, GROUP, group)[SESSION].value == "20000")
     found = configs(confluent, GROUP, group)[HEARTBEAT]
     assert (found.value, found.source) == ("2000", cka.ConfigSource.GROUP_CONFIG.value)
     assert refusal(change(confluent, GROUP, group, ("SET", SESSION, "1"))) == INVALID_CONFIG
     change(confluent, GROUP, group, ("DELETE", SESSION, None), ("DELETE", HEARTBEAT, None)).result(TIMEOUT_S)
-    eventually(lambda: configs(confluent, GROUP, group)[SESSION].value == "3000")
+    eventually(lambda: configs(confluent, GROUP, group)[SESSION].value == "8000")
 
 
 @pytest.mark.filterwarnings("ignore:alter_configs has been deprecated")
@@ -166,7 +166,7 @@ def test_replace_configs_of_a_group(confluent: cka.AdminClient, group: str) -> N
     resource = cka.ConfigResource(GROUP, group, set_config={HEARTBEAT: "1500"})
     confluent.alter_configs([resource])[resource].result(TIMEOUT_S)
     eventually(lambda: configs(confluent, GROUP, group)[HEARTBEAT].value == "1500")
-    assert configs(confluent, GROUP, group)[SESSION].value == "3000", "what is not named goes back to the broker's"
+    assert configs(confluent, GROUP, group)[SESSION].value == "8000", "what is not named goes back to the broker's"
 
 
 def test_describe_several_configs_at_once(confluent: cka.AdminClient, topic: str, broker_id: int, group: str) -> None:

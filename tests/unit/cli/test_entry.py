@@ -1,6 +1,7 @@
 """`skidway` as a process: help, unknown words, completion, and errors that are one line."""
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -150,4 +151,8 @@ def test_shell_completion(typed: str, offered: list[str]) -> None:
 
 
 def test_the_completion_script_can_be_shown() -> None:
-    assert "_SKIDWAY_COMPLETE" in skidway("--show-completion", "bash").stdout
+    """For the shell that it is called from, so it is called from one."""
+    words = [sys.executable, "-c", PROGRAM[-1], "--show-completion"]
+    command = f"{shlex.join(words)}; exit $?"  # more than one command: else bash would make room for it
+    shown = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert "_SKIDWAY_COMPLETE" in shown.stdout, shown.stderr
