@@ -335,6 +335,7 @@ class Hosting:
             self.missing.pop((topic.id, index), None)
             return
         config = self.config_of(topic.name)
+        is_gone = expected and self._is_gone(topic, described)
         try:
             log = self._open_log(topic, index, log_settings(config), wall_ms, expected=expected)
         except (StorageError, OSError) as error:
@@ -342,6 +343,8 @@ class Hosting:
                 self.on_trouble(f"{topic.name}-{index} is offline: {error}")
             self.missing[topic.id, index] = str(error)
             return
+        if is_gone:
+            settling.give_up(log, "its directory is gone, and records in it were committed")
         if not log.quarantined and described.replicas != [self._node_id]:
             try:
                 # What came after may be on no other replica; the leader will tell.
@@ -362,6 +365,15 @@ class Hosting:
         self.turn.wants_sync(partition)
         if self.failure is not None:
             self._settled(partition, self.failure)
+
+    def _is_gone(self, topic: metadata.Topic, described: metadata.Partition) -> bool:
+        """Whether others may elect this node for records that somebody took away: an empty log would lead, and all
+        others be cut to nothing. A topic that is just being created has no committed records."""
+        key = (topic.name, described.index)
+        if key in self.logs.found or described.replicas == [self._node_id]:
+            return False
+        is_counted_on = self._node_id in (*described.isr, *described.eligible_leader_replicas)
+        return is_counted_on and self.logs.saved_watermarks.get(key, 0) > 0
 
     def _admit(self, partition: Partition, topic: metadata.Topic) -> None:
         self.partitions.add(partition)

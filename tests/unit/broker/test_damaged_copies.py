@@ -263,3 +263,40 @@ def test_whatever_is_damaged_and_whoever_is_killed_all_that_was_acknowledged_is_
     found = read(cluster, cluster.until(lambda: cluster.leader("t")), "t")
     assert [value for value in found if value in acknowledged] == acknowledged
     assert len(acknowledged) > 5
+
+
+# --- copies that are gone ---
+
+
+def test_after_a_stop_of_all_an_empty_copy_does_not_lead_because_its_directory_is_gone() -> None:
+    cluster = made()
+    create(cluster, "t", min_insync_replicas="2")
+    for value in VALUES:
+        assert produce(cluster, "t", value) == 0
+    cluster.until(lambda: cluster.agree("t"))
+    for number in (1, 2, 3):
+        cluster.stop(number)
+    cluster.disks[1].remove_tree("t-0")
+    # It comes first, and was in sync.
+    for number in (1, 2, 3):
+        cluster.restart(number)
+    cluster.until(cluster.ready)
+    leader = cluster.until(lambda: cluster.leader("t"))
+    assert leader != 1
+    assert read(cluster, leader, "t") == VALUES
+    assert any("its directory is gone" in line for line in cluster.told[1])
+    cluster.until(lambda: cluster.agree("t"))
+    assert not cluster.copy(1, "t").log.quarantined
+
+
+def test_a_topic_that_was_just_created_when_all_were_killed_needs_no_directory() -> None:
+    cluster = made()
+    create(cluster, "t", min_insync_replicas="2")
+    for number in (1, 2, 3):
+        cluster.kill(number)
+        cluster.disks[number].remove_tree("t-0")
+    for number in (1, 2, 3):
+        cluster.restart(number)
+    cluster.until(cluster.ready)
+    assert cluster.until(lambda: cluster.leader("t"))
+    assert produce(cluster, "t", b"a") == 0
