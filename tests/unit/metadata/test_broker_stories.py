@@ -298,11 +298,13 @@ def test_an_unregistered_broker_is_trusted_with_nothing(cluster: Cluster) -> Non
         cluster.decide(UnregisterBroker(1))
 
 
-def test_the_only_broker_that_was_unregistered_and_killed_starts_again_and_leads() -> None:
+def test_the_only_broker_that_was_stopped_and_unregistered_starts_again_and_leads() -> None:
     cluster = Cluster()
-    only = RegisterBroker(1, b"1" * 16, [], log_dirs=[b"disk" * 4])
-    cluster.decide(only)
+    cluster.start(1)
     cluster.create("orders", 1)
+    while not cluster.heartbeat(1, stop=True).should_shut_down:
+        pass
+    log_dirs = cluster.controller.image.brokers[1].log_dirs
     cluster.decide(UnregisterBroker(1))
-    cluster.decide(only)
+    cluster.decide(RegisterBroker(1, b"1" * 16, [], log_dirs=log_dirs))
     assert shape(cluster.partition("orders")) == "leader 1, in sync [1]"
