@@ -91,7 +91,8 @@ class Damage:
         return [copy for copy in self.damaged if image is not None and self._is_last(image, copy)]
 
     def _is_last(self, image: Image, copy: Copy) -> bool:
-        node = self.cluster.hosts[copy.node_id].node
+        host = self.cluster.hosts.get(copy.node_id)
+        node = None if host is None else host.node
         partition = None if node is None else node.partitions.get(copy.topic_id, copy.index)
         if partition is None or not partition.log.quarantined:
             return False
@@ -129,7 +130,8 @@ class Damage:
         topic = image.topics_by_id.get(copy.topic_id)
         if topic is None or copy.node_id not in topic.partitions[copy.index].replicas:
             return True
-        node = self.cluster.hosts[copy.node_id].node
+        host = self.cluster.hosts.get(copy.node_id)
+        node = None if host is None else host.node
         partition = None if node is None else node.partitions.get(copy.topic_id, copy.index)
         return (
             partition is not None and not partition.log.quarantined and copy.node_id in topic.partitions[copy.index].isr

@@ -80,8 +80,12 @@ ONE_NODE = ["power", "power", "kill", "stop", "pause", "cut", "cut one way", "re
 MANY_NODES = ["power", "power", "power", "kill", "stop", "pause", "pause", "cut", "cut", "cut one way", "cut pair",
               "cut clients", "reset", "clock", "full", "bad sync", "op", "slow", "all", "two", "elect", "reassign",
               "topics"]  # fmt: skip
-LATER = ["voters", "flip"]
-"""Kinds that came later, for several nodes, from a stream of their own: what a seed drew before, it still draws."""
+LATER = (("voters", "flip"), ("join", "drain"))
+"""Kinds that came later, for several nodes, each time from a stream of its own: what a seed drew before, it still
+draws."""
+NEWEST = len(LATER)
+CHANCES = (0.7, 0.3)
+"""That a seed knows them: with more machines a run is slower."""
 
 
 def draw_plan(
@@ -90,10 +94,10 @@ def draw_plan(
     nodes: int | None = None,
     seconds: int | None = None,
     kinds: list[str] | None = None,
-    later: bool = True,
+    later: int = NEWEST,
 ) -> Plan:
     """`kinds` of faults: as drawn, unless given; then also fewer clients, for a quick look at one thing. `later`: also
-    the kinds that seeds did not know at first."""
+    the kinds that seeds did not know at first, as of so many times that some were added."""
     random = Random(f"{seed}/plan")
     count = nodes if nodes is not None else random.choice([1, 3, 3, 3, 3, 5])
     flush = random.choice(["sync", "sync", "os"])
@@ -122,16 +126,17 @@ def draw_plan(
         _lighten(plan)
     gap_ms = random.choice([FAULT_GAP_MS // 3, FAULT_GAP_MS, FAULT_GAP_MS * 3])
     plan.faults = _draw_faults(plan, random, weighted, gap_ms if kinds is None else FAULT_GAP_MS // 3)
-    if later and kinds is None and count > 1:
-        _add_later_kinds(plan)
+    if kinds is None and count > 1:
+        for number in range(later):
+            _add_later_kinds(plan, number)
     return plan
 
 
-def _add_later_kinds(plan: Plan) -> None:
-    """To two seeds of three, among the other faults."""
-    random = Random(f"{plan.seed}/more")
-    chosen = [kind for kind in LATER if random.random() < 0.7]
-    if random.random() < 0.3 or not chosen:
+def _add_later_kinds(plan: Plan, number: int) -> None:
+    """To some seeds, among the other faults."""
+    random = Random(f"{plan.seed}/{'more' * (number + 1)}")
+    chosen = [kind for kind in LATER[number] if random.random() < 0.7]
+    if random.random() >= CHANCES[number] or not chosen:
         return
     gap_ms = random.choice([FAULT_GAP_MS // 2, FAULT_GAP_MS, FAULT_GAP_MS * 2])
     plan.faults = sorted([*plan.faults, *_draw_faults(plan, random, chosen, gap_ms)], key=lambda fault: fault.at_ms)

@@ -10,12 +10,13 @@ from time import process_time
 from skidway.sim import guard
 from skidway.sim.clients import Client
 from skidway.sim.cluster import Cluster
+from skidway.sim.growth import Growth
 from skidway.sim.history import History
 from skidway.sim.invariants import Invariants
 from skidway.sim.members import Member
 from skidway.sim.nemesis import Nemesis
 from skidway.sim.network import Network
-from skidway.sim.plan import Plan, draw_plan
+from skidway.sim.plan import NEWEST, Plan, draw_plan
 from skidway.sim.producers import Producer
 from skidway.sim.readers import Reader
 from skidway.sim.trace import Trace
@@ -60,7 +61,9 @@ class Run:
         self.admin = Admin(self.world, self.network, "adm", self.cluster.addresses, plan, self.history)
         self.clients: list[Client] = []
         self.nemesis = Nemesis(self.world, self.cluster, plan, lambda: [client.place for client in self.clients])
+        growth = Growth(self.admin, self.cluster, self.admin.voting)
         self.nemesis.operations.update(self.admin.operations)
+        self.nemesis.operations.update({"join": growth.join, "drain": growth.drain})
 
     def run(self) -> None:
         world = self.world
@@ -174,6 +177,6 @@ def run_plan(plan: Plan, on_line: Callable[[str], None] | None = None) -> Verdic
 
 
 def run_seed(
-    seed: int, on_line: Callable[[str], None] | None = None, *, nodes: int | None = None, later: bool = True
+    seed: int, on_line: Callable[[str], None] | None = None, *, nodes: int | None = None, later: int = NEWEST
 ) -> Verdict:
     return run_plan(draw_plan(seed, nodes=nodes, later=later), on_line)

@@ -47,12 +47,12 @@ class Admin(Client):
         self.plan = plan
         self.history = history
         self._missing = {topic.name: topic for topic in plan.topics}
-        self._spare = 0
+        self.voting = VoterChanges(self, dict(enumerate(seeds, 1)))
         self.operations: dict[str, Callable[[Random], None]] = {
             "topics": self.churn_topics,
             "elect": self.elect,
             "reassign": self.reassign,
-            "voters": VoterChanges(self, dict(enumerate(seeds, 1))).change,
+            "voters": self.voting.change,
         }
 
     @property

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+import growth_mutants
 import log_mutants
 import quorum_mutants_in_clusters
 import replica_mutants
@@ -24,6 +25,7 @@ ALONE = [*CRASHES, "cut", "reset", "pause"]
 TOGETHER = [*CRASHES, "power", "kill", "two", "all", "pause", "cut", "cut", "cut one way", "cut pair", "elect",
             "reassign"]  # fmt: skip
 MOVING = ["reassign", "reassign", "power", "cut"]
+GROWING = ["join", "drain", "drain", "power", "cut"]
 SESSION_OVER_MS = 5_500
 """Members of groups are given up after four seconds."""
 Mutant = Callable[[], AbstractContextManager[Any]]
@@ -144,7 +146,7 @@ class Hunt:
 
 def mutants() -> dict[str, Mutant]:
     found: dict[str, Mutant] = {}
-    for module in (log_mutants, replica_mutants, quorum_mutants_in_clusters):
+    for module in (log_mutants, replica_mutants, quorum_mutants_in_clusters, growth_mutants):
         for name, value in vars(module).items():
             if getattr(value, "__wrapped__", None) is not None and value.__module__ == module.__name__:
                 assert name not in found, f"two mutants are called {name}"
@@ -223,6 +225,10 @@ HUNTS = {
     "coordinator_never_unloaded": Hunt(2, ("coordinators", "committed-offsets"), 3, ["cut"], cut_in_turn),
     "old_members_commit": Hunt(3, ("committed-offsets",), 3, ["cut clients"], former_members),
     "partitions_given_twice": Hunt(0, ("one-owner",), 3, ["cut clients", "reset"], grouped),
+    "drained_by_number": Hunt(0, ("moves",), 3, GROWING),
+    "newcomers_in_sync": Hunt(0, ("candidates",), 3, GROWING),
+    "epochs_of_forgotten_brokers": Hunt(3, ("broker-epochs",), 3, GROWING),
+    "moved_copies_kept": Hunt(1, ("holdings",), 3, GROWING),
 }
 HARMLESS = {
     "late_answers_taken": (
