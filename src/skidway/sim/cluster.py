@@ -96,6 +96,7 @@ def node_settings(plan: Plan, number: int) -> NodeSettings:
         "groups": GroupSettings(
             offsets_partitions=2,
             initial_rebalance_delay_ms=100,
+            session_timeout_ms_min=1_000,
             consumer_session_timeout_ms=4_000,
             consumer_session_timeout_ms_min=1_000,
             consumer_heartbeat_interval_ms=300,

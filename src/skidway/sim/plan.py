@@ -41,6 +41,10 @@ class GroupPlan:
     name: str
     members: int
     topic: str
+    classic: int = 0
+    """So many of them speak the classic protocol."""
+    restarts: int = 3
+    """How often each of those is started anew."""
 
 
 @dataclass(slots=True)
@@ -84,6 +88,7 @@ LATER = (("voters", "flip"), ("join", "drain"))
 """Kinds that came later, for several nodes, each time from a stream of its own: what a seed drew before, it still
 draws."""
 NEWEST = len(LATER)
+CLASSIC_SINCE = 2
 CHANCES = (0.7, 0.3)
 """That a seed knows them: with more machines a run is slower."""
 
@@ -129,7 +134,17 @@ def draw_plan(
     if kinds is None and count > 1:
         for number in range(later):
             _add_later_kinds(plan, number)
+    if kinds is None and later >= CLASSIC_SINCE:
+        _draw_classic_members(plan)
     return plan
+
+
+def _draw_classic_members(plan: Plan) -> None:
+    """In half of the groups: some, or all."""
+    random = Random(f"{plan.seed}/classic")
+    for group in plan.groups:
+        if random.random() < 0.5:
+            group.classic = random.randrange(1, group.members + 1)
 
 
 def _add_later_kinds(plan: Plan, number: int) -> None:

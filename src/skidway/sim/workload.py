@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from skidway.errors import ErrorCode
+from skidway.sim.classic_members import ClassicMember
 from skidway.sim.clients import Client
 from skidway.sim.cluster import Cluster
 from skidway.sim.group_laws import GroupLaws
@@ -142,7 +143,12 @@ def make_clients(
         read = {group.topic: counts[group.topic]}
         for number in range(group.members):
             place = f"{group.name}{'abcdefgh'[number]}"
-            clients.append(Member(world, network, place, addresses, group.name, read, history, groups))
+            kind = ClassicMember if number < group.classic else Member
+            mixed = 0 < group.classic < group.members
+            member = kind(world, network, place, addresses, group.name, read, history, groups, mixed=mixed)
+            if isinstance(member, ClassicMember):
+                member.restarts = group.restarts
+            clients.append(member)
     for client in clients:
         client.brokers.versions.update(plan.versions)
     return clients

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+import classic_mutants
 import growth_mutants
 import log_mutants
 import quorum_mutants_in_clusters
@@ -62,6 +63,28 @@ def grouped(plan: Plan) -> None:
     for producer in plan.producers:
         producer.partitions = 2
     plan.groups = [GroupPlan("g0", 2, topic.name)]
+
+
+def classic(plan: Plan) -> None:
+    """Three members of the classic protocol."""
+    topic = plan.topics[0]
+    topic.partitions = 4
+    for producer in plan.producers:
+        producer.partitions = 4
+    plan.groups = [GroupPlan("g0", 3, topic.name, classic=3)]
+
+
+def classic_cut_in_turn(plan: Plan) -> None:
+    """Nodes are cut off from the others, not from members, some of which are started anew meanwhile."""
+    cut_in_turn(plan)
+    classic(plan)
+
+
+def former_classic_members(plan: Plan) -> None:
+    """The same with those of the classic protocol."""
+    former_members(plan)
+    classic(plan)
+    plan.groups[0].restarts = 0
 
 
 def cut_in_turn(plan: Plan) -> None:
@@ -146,7 +169,8 @@ class Hunt:
 
 def mutants() -> dict[str, Mutant]:
     found: dict[str, Mutant] = {}
-    for module in (log_mutants, replica_mutants, quorum_mutants_in_clusters, growth_mutants):
+    modules = (log_mutants, replica_mutants, quorum_mutants_in_clusters, growth_mutants, classic_mutants)
+    for module in modules:
         for name, value in vars(module).items():
             if getattr(value, "__wrapped__", None) is not None and value.__module__ == module.__name__:
                 assert name not in found, f"two mutants are called {name}"
@@ -229,6 +253,9 @@ HUNTS = {
     "newcomers_in_sync": Hunt(0, ("candidates",), 3, GROWING),
     "epochs_of_forgotten_brokers": Hunt(3, ("broker-epochs",), 3, GROWING),
     "moved_copies_kept": Hunt(1, ("holdings",), 3, GROWING),
+    "old_assignments_synced": Hunt(1, ("assignments",), 3, ["power", "reset"], classic),
+    "syncs_answered_early": Hunt(1, ("assignments", "one-owner"), 3, ["cut"], classic_cut_in_turn),
+    "former_classic_members_commit": Hunt(0, ("committed-offsets",), 3, ["cut clients"], former_classic_members),
 }
 HARMLESS = {
     "late_answers_taken": (
