@@ -80,6 +80,10 @@ class Cluster:
                     yield host, found
 
 
+def rack_of(plan: Plan, number: int) -> str:
+    return f"rack{number % plan.racks}"
+
+
 def node_settings(plan: Plan, number: int) -> NodeSettings:
     chosen: dict[str, Any] = {
         "node_id": number,
@@ -103,6 +107,8 @@ def node_settings(plan: Plan, number: int) -> NodeSettings:
             consumer_heartbeat_interval_ms_min=100,
         ),
     }
+    if plan.racks:
+        chosen["rack"] = rack_of(plan, number)
     if plan.nodes > 1:
         chosen["voters"] = [(other, f"n{other}", PORT) for other in range(1, min(plan.nodes, 3) + 1)]
     return NodeSettings(**chosen)

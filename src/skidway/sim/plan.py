@@ -67,6 +67,8 @@ class Plan:
     topics: list[TopicPlan] = field(default_factory=list)
     producers: list[ProducerPlan] = field(default_factory=list)
     readers: int = 1
+    racks: int = 0
+    """So many that the machines stand in by turns; readers then read from a replica in theirs."""
     groups: list[GroupPlan] = field(default_factory=list)
     versions: dict[int, int] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
@@ -75,7 +77,9 @@ class Plan:
         topics = ", ".join(f"{t.name}({t.partitions}x{t.replicas} {t.configs['flush']})" for t in self.topics)
         return (
             f"{self.nodes} node(s), {self.seconds} s, {topics}, {len(self.producers)} producers, "
-            f"{self.readers} readers, {sum(g.members for g in self.groups)} members, {len(self.faults)} faults"
+            f"{self.readers} readers{f' in {self.racks} racks' if self.racks else ''}, "
+            f"{sum(g.members for g in self.groups)} members ({sum(g.classic for g in self.groups)} classic), "
+            f"{len(self.faults)} faults"
         )
 
 
@@ -88,7 +92,8 @@ LATER = (("voters", "flip"), ("join", "drain"))
 """Kinds that came later, for several nodes, each time from a stream of its own: what a seed drew before, it still
 draws."""
 NEWEST = len(LATER)
-CLASSIC_SINCE = 2
+CLIENTS_SINCE = 2
+"""Classic members and racks came with the second kinds."""
 CHANCES = (0.7, 0.3)
 """That a seed knows them: with more machines a run is slower."""
 
@@ -134,8 +139,10 @@ def draw_plan(
     if kinds is None and count > 1:
         for number in range(later):
             _add_later_kinds(plan, number)
-    if kinds is None and later >= CLASSIC_SINCE:
+    if kinds is None and later >= CLIENTS_SINCE:
         _draw_classic_members(plan)
+        racks = Random(f"{plan.seed}/racks")
+        plan.racks = racks.choice([2, 3]) if count > 1 and racks.random() < 0.4 else 0
     return plan
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import classic_mutants
 import growth_mutants
 import log_mutants
+import near_mutants
 import quorum_mutants_in_clusters
 import replica_mutants
 
@@ -102,6 +103,13 @@ def former_members(plan: Plan) -> None:
     plan.faults = [Fault(2_500 + 7 * node, "cut clients", node, SESSION_OVER_MS, 1) for node in range(plan.nodes)]
 
 
+def near(plan: Plan) -> None:
+    """Every node in a rack of its own, and a reader in each."""
+    plan.racks = plan.readers = 3
+    for producer in plan.producers:
+        producer.interval_ms = 15
+
+
 def parted(plan: Plan) -> None:
     """Leaders are cut off from the others, and clients go on writing to them until they know better: logs part."""
     plan.latency_us = max(plan.latency_us, 2_000)
@@ -169,7 +177,7 @@ class Hunt:
 
 def mutants() -> dict[str, Mutant]:
     found: dict[str, Mutant] = {}
-    modules = (log_mutants, replica_mutants, quorum_mutants_in_clusters, growth_mutants, classic_mutants)
+    modules = (log_mutants, replica_mutants, quorum_mutants_in_clusters, growth_mutants, classic_mutants, near_mutants)
     for module in modules:
         for name, value in vars(module).items():
             if getattr(value, "__wrapped__", None) is not None and value.__module__ == module.__name__:
@@ -256,6 +264,8 @@ HUNTS = {
     "old_assignments_synced": Hunt(1, ("assignments",), 3, ["power", "reset"], classic),
     "syncs_answered_early": Hunt(1, ("assignments", "one-owner"), 3, ["cut"], classic_cut_in_turn),
     "former_classic_members_commit": Hunt(0, ("committed-offsets",), 3, ["cut clients"], former_classic_members),
+    "followers_serve_everything": Hunt(0, ("uncommitted-read",), 3, ["cut pair", "slow"], near),
+    "followers_commit_themselves": Hunt(0, ("uncommitted-read",), 3, ["cut pair", "slow"], near),
 }
 HARMLESS = {
     "late_answers_taken": (
