@@ -94,8 +94,8 @@ draws."""
 NEWEST = len(LATER)
 CLIENTS_SINCE = 2
 """Classic members and racks came with the second kinds."""
-CHANCES = (0.7, 0.3)
-"""That a seed knows them: with more machines a run is slower."""
+LEFT_OUT = (0.3, 0.7)
+"""How many seeds do without them: with more machines a run is slower."""
 
 
 def draw_plan(
@@ -158,7 +158,7 @@ def _add_later_kinds(plan: Plan, number: int) -> None:
     """To some seeds, among the other faults."""
     random = Random(f"{plan.seed}/{'more' * (number + 1)}")
     chosen = [kind for kind in LATER[number] if random.random() < 0.7]
-    if random.random() >= CHANCES[number] or not chosen:
+    if random.random() < LEFT_OUT[number] or not chosen:
         return
     gap_ms = random.choice([FAULT_GAP_MS // 2, FAULT_GAP_MS, FAULT_GAP_MS * 2])
     plan.faults = sorted([*plan.faults, *_draw_faults(plan, random, chosen, gap_ms)], key=lambda fault: fault.at_ms)
