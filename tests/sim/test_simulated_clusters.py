@@ -39,7 +39,7 @@ def test_seeds_that_failed_once_pass() -> None:
     assert failed == []
 
 
-@pytest.mark.parametrize("seed", [1, 5])
+@pytest.mark.parametrize("seed", [1, 41])
 def test_a_seed_is_the_same_under_any_hash_seed(seed: int) -> None:
     told = [
         subprocess.run(
