@@ -17,7 +17,7 @@ from skidway.quorum.role import Role
 from skidway.sim.cluster import node_settings
 from skidway.sim.host import BAD_BATCH, Host
 from skidway.sim.network import Network
-from skidway.sim.plan import LATER, draw_plan
+from skidway.sim.plan import LATER, NEWEST, draw_plan
 from skidway.sim.run import Verdict, run_plan
 from skidway.sim.world import Violation, World
 
@@ -30,11 +30,14 @@ def run(seed: int, nodes: int, *kinds: str) -> Verdict:
 
 def test_what_a_seed_drew_before_it_still_draws() -> None:
     for seed in range(20):
-        before, now = draw_plan(seed, nodes=3, later=False), draw_plan(seed, nodes=3)
-        assert [fault for fault in now.faults if fault.kind not in LATER] == before.faults
-        assert (now.topics, now.producers, now.groups) == (before.topics, before.producers, before.groups)
+        plans = [draw_plan(seed, nodes=3, later=later) for later in range(NEWEST + 1)]
+        for before, now, added in zip(plans, plans[1:], LATER, strict=False):
+            assert [fault for fault in now.faults if fault.kind not in added] == before.faults
+            assert (now.topics, now.producers) == (before.topics, before.producers)
+            members = [[(group.name, group.members, group.topic) for group in plan.groups] for plan in (before, now)]
+            assert members[0] == members[1]
     drawn = {fault.kind for seed in range(20) for fault in draw_plan(seed, nodes=3).faults}
-    assert set(LATER) <= drawn
+    assert {kind for added in LATER for kind in added} <= drawn
 
 
 def test_voters_leave_and_return() -> None:

@@ -15,12 +15,12 @@ CHUNKS = 20
 REPLAY = "from skidway.sim.run import run_seed; v = run_seed({seed}); print(v.trace_hash, v.events, v.checker)"
 
 
-def remembered() -> list[tuple[int, int | None, bool, str]]:
-    """Seed, nodes, whether with the kinds of faults that came later, and why."""
+def remembered() -> list[tuple[int, int | None, int, str]]:
+    """Seed, nodes, with how many of the kinds of faults that came later, and why."""
     lines = [line for line in SEEDS.read_text().splitlines() if line.strip() and not line.startswith("#")]
     parts = [line.split(None, 2) for line in lines]
     nodes_of = {nodes: None if nodes.startswith("-") else int(nodes.rstrip("+")) for _, nodes, _ in parts}
-    return [(int(seed), nodes_of[nodes], nodes.endswith("+"), why) for seed, nodes, why in parts]
+    return [(int(seed), nodes_of[nodes], nodes.count("+"), why) for seed, nodes, why in parts]
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -39,7 +39,7 @@ def test_seeds_that_failed_once_pass() -> None:
     assert failed == []
 
 
-@pytest.mark.parametrize("seed", [1, 5])
+@pytest.mark.parametrize("seed", [1, 41])
 def test_a_seed_is_the_same_under_any_hash_seed(seed: int) -> None:
     told = [
         subprocess.run(

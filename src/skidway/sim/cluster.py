@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from skidway.broker.node import Node
@@ -24,13 +24,27 @@ class Cluster:
         self.network = network
         self.plan = plan
         self.hosts: dict[int, Host] = {}
-        for number in range(1, plan.nodes + 1):
-            settings = node_settings(plan, number)
-            speed = DiskSpeed(plan.sync_us, plan.stall_us, plan.stall_chance)
-            host = Host(world, network, settings, speed=speed)
-            if plan.drift_ppm:
-                host.clock.drift_ppm = (number % 3 - 1) * plan.drift_ppm
-            self.hosts[number] = host
+        self.on_added: Callable[[Host], None] = lambda host: None
+        self._last_number = 0
+        for _ in range(plan.nodes):
+            self.add()
+
+    def add(self) -> Host:
+        """A machine that nobody knows yet, with a number that no other had."""
+        self._last_number = number = self._last_number + 1
+        plan = self.plan
+        speed = DiskSpeed(plan.sync_us, plan.stall_us, plan.stall_chance)
+        host = Host(self.world, self.network, node_settings(plan, number), speed=speed)
+        if plan.drift_ppm:
+            host.clock.drift_ppm = (number % 3 - 1) * plan.drift_ppm
+        self.hosts[number] = host
+        self.on_added(host)
+        return host
+
+    def retire(self, host: Host) -> None:
+        """It is off and stays off."""
+        host.retired = True
+        del self.hosts[host.settings.node_id]
 
     @property
     def addresses(self) -> list[Address]:
@@ -66,6 +80,10 @@ class Cluster:
                     yield host, found
 
 
+def rack_of(plan: Plan, number: int) -> str:
+    return f"rack{number % plan.racks}"
+
+
 def node_settings(plan: Plan, number: int) -> NodeSettings:
     chosen: dict[str, Any] = {
         "node_id": number,
@@ -83,12 +101,15 @@ def node_settings(plan: Plan, number: int) -> NodeSettings:
         "groups": GroupSettings(
             offsets_partitions=2,
             initial_rebalance_delay_ms=100,
+            session_timeout_ms_min=1_000,
             consumer_session_timeout_ms=4_000,
             consumer_session_timeout_ms_min=1_000,
             consumer_heartbeat_interval_ms=300,
             consumer_heartbeat_interval_ms_min=100,
         ),
     }
+    if plan.racks:
+        chosen["rack"] = rack_of(plan, number)
     if plan.nodes > 1:
         chosen["voters"] = [(other, f"n{other}", PORT) for other in range(1, min(plan.nodes, 3) + 1)]
     return NodeSettings(**chosen)

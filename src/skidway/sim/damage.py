@@ -159,7 +159,8 @@ class Damage:
         return [copy for copy in last if not self.damaged[copy].batch or self._looks[copy] > LAST_LOOKS]
 
     def _is_last(self, image: Image, copy: Copy) -> bool:
-        node = self.cluster.hosts[copy.node_id].node
+        host = self.cluster.hosts.get(copy.node_id)
+        node = None if host is None else host.node
         partition = None if node is None else node.partitions.get(copy.topic_id, copy.index)
         if partition is None or not (partition.log.quarantined or self.damaged[copy].batch):
             return False
@@ -200,7 +201,8 @@ class Damage:
             return True
         if self._rots(copy):
             return False
-        node = self.cluster.hosts[copy.node_id].node
+        host = self.cluster.hosts.get(copy.node_id)
+        node = None if host is None else host.node
         partition = None if node is None else node.partitions.get(copy.topic_id, copy.index)
         return (
             partition is not None and not partition.log.quarantined and copy.node_id in topic.partitions[copy.index].isr

@@ -4,7 +4,8 @@
 |---|---|
 | committed-offsets | what a coordinator has and tells may have been committed last: nothing is lost or comes too late |
 | coordinators | only the leader of its partition has a coordinator |
-| one-owner | no partition is given to two members at once |
+| one-owner | no partition is given to two members at once; in a classic group, in one generation |
+| assignments | a member of a classic group is given what the leader of its generation said, and not after a later one |
 | member-epochs | a member is never told an older epoch than before; none is ahead of its group |
 | group-progress | after the faults a group reads everything |
 """
@@ -29,6 +30,8 @@ NOT_DONE = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
@@ -57,6 +60,11 @@ class GroupLaws:
         self._owners: dict[tuple[str, Partition], tuple[int, str]] = {}
         """Who was given a partition last, and in which epoch."""
         self._checked_offset = -1
+        self._said: dict[tuple[str, int], list[dict[str, list[Partition]]]] = {}
+        """What leaders of a generation said, by group and generation: one that was never committed is begun again."""
+        self._given: dict[tuple[str, int, Partition], str] = {}
+        self._settled: dict[str, tuple[int, int]] = {}
+        """The newest generation that somebody was given partitions in, and when."""
 
     # --- what members tell ---
 
@@ -122,6 +130,39 @@ class GroupLaws:
     def _prune(self, commits: list[Commit]) -> None:
         newest = max((commit.sent_us for commit in commits if commit.acked), default=-1)
         commits[:] = [commit for commit in commits if commit.done_us >= newest]
+
+    # --- classic groups ---
+
+    def saying(self, group: str, generation: int, assignment: dict[str, list[Partition]]) -> None:
+        """The leader of a generation tells the coordinator who shall have what."""
+        self._said.setdefault((group, generation), []).append(assignment)
+
+    def synced(
+        self, member_id: str, group: str, generation: int, given: list[Partition], asked_us: int, *, led: bool
+    ) -> None:
+        """A member was told what it has. Not `led`: the coordinator assigned, by the consumer protocol."""
+        newest, since_us = self._settled.get(group, (-1, 0))
+        if newest > generation and since_us < asked_us:
+            raise Violation(
+                "assignments",
+                f"{member_id} is given {given} in generation {generation} of {group}, which was in {newest} already",
+            )
+        if newest < generation:
+            self._settled[group] = (generation, self.world.now_us)
+        if not led:
+            return
+        said = self._said.get((group, generation), [])
+        if not any(sorted(each.get(member_id, [])) == sorted(given) for each in said):
+            raise Violation(
+                "assignments",
+                f"{member_id} is given {given} in generation {generation} of {group}; its leader said {said}",
+            )
+        for key in given:
+            first = self._given.setdefault((group, generation, key), member_id)
+            if first != member_id:
+                raise Violation(
+                    "one-owner", f"{first} and {member_id} both have {key} in generation {generation} of {group}"
+                )
 
     # --- what coordinators have ---
 

@@ -11,13 +11,14 @@ Every value is written once by its producer, so a log can be read back from what
 | lost | acknowledged to acks=all and, though later ones were read, not there at the end |
 | unseen | the same at the tail of the log |
 | watermark | a leader took back its high watermark |
+| uncommitted-read | a follower served what no leader had called committed |
 
 Readers find the rest themselves: skipped, non-monotonic, vanished, corrupt-read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from skidway.sim.producers import Batch
@@ -48,6 +49,8 @@ class History:
         self._orders: dict[tuple[int, bytes, int], list[tuple[int, int]]] = {}
         self._watermarks: dict[tuple[str, bytes, int, int], int] = {}
         self._ids: dict[int, str] = {}
+        self.committed: Callable[[bytes, int], int] = lambda topic_id, partition: 1 << 62
+        """The highest watermark that a leader ever had, as an all-knowing observer knows it."""
         self.acknowledged = 0
         self.unknowns = 0
         self.reads = 0
@@ -125,6 +128,13 @@ class History:
                 f"{reader} was told {before}, then {high_watermark} for {partition} in epoch {leader_epoch}",
             )
         self._watermarks[key] = high_watermark
+
+    def served_by_follower(self, reader: str, topic_id: bytes, partition: int, end_offset: int) -> None:
+        committed = self.committed(topic_id, partition)
+        if end_offset > committed:
+            raise Violation(
+                "uncommitted-read", f"{reader} was served {partition} up to {end_offset}; {committed} is committed"
+            )
 
     def _note(self, seen: Seen, offset: int, value: bytes, who: str) -> None:
         known = seen.values.setdefault(offset, value)

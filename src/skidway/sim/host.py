@@ -227,6 +227,8 @@ class Host:
         self.node: Node | None = None
         self.life = 0
         self.paused = False
+        self.retired = False
+        """Taken away for good: whoever was to start it again later finds nothing."""
         self.on_crash: Callable[[Host], None] = lambda host: None
         """Called at the instant before the power goes, with the node as it was."""
         self.on_start: Callable[[Host], None] = lambda host: None
@@ -256,7 +258,7 @@ class Host:
 
     def start(self) -> bool:
         """Recover and serve. False when the disk does not let it."""
-        if self.node is not None:
+        if self.node is not None or self.retired:
             return True
         self._reset()
         node = Node(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from skidway.broker.node import Node
 from skidway.log.log import Log
+from skidway.sim.broker_laws import BrokerLaws
 from skidway.sim.cluster import Cluster
 from skidway.sim.election_laws import ElectionLaws
 from skidway.sim.group_laws import GroupLaws
@@ -37,14 +38,19 @@ class Invariants:
         self.quorum = QuorumLaws(cluster)
         self.elections = ElectionLaws()
         self.partitions = PartitionLaws(cluster, history)
+        self.brokers = BrokerLaws(cluster)
         self.groups = GroupLaws(world, cluster)
         self.is_rotten: Callable[[Host, Log], bool] = lambda host, log: False
         """Whether a log may have a damaged batch that its node has not come upon yet."""
         self._sweeps = 0
+        cluster.on_added = self.watch
         for host in cluster.hosts.values():
-            host.on_crash = self.on_crash
-            host.on_step = self.on_step
-            host.on_start = self.on_start
+            self.watch(host)
+
+    def watch(self, host: Host) -> None:
+        host.on_crash = self.on_crash
+        host.on_step = self.on_step
+        host.on_start = self.on_start
 
     def begin(self) -> None:
         def sweep() -> None:
@@ -134,6 +140,7 @@ class Invariants:
         self._sweeps += 1
         self.quorum.sweep()
         self.partitions.sweep()
+        self.brokers.sweep()
         self.groups.sweep()
         if self._sweeps % IMAGES_EVERY == 0:
             self.quorum.check_images()
@@ -152,6 +159,7 @@ class Invariants:
                 check_log(host.name, log)
         self.quorum.check_images()
         self.partitions.check_copies()
+        self.brokers.check_holdings()
 
 
 def _logs(node: Node) -> list[tuple[str, Log]]:

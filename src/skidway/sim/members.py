@@ -61,9 +61,14 @@ class Member(Reader):
         topics: dict[str, int],
         reads: Reads,
         laws: GroupLaws,
+        *,
+        mixed: bool = False,
     ) -> None:
+        """`mixed`: others of the group speak the classic protocol, and when only they are left, it is theirs."""
         super().__init__(world, network, place, seeds, topics, reads)
         self.positions = {}
+        self.counts = topics
+        self.mixed = mixed
         self.group = group
         self.laws = laws
         self.member_id = f"{place}-{self.random.randrange(1 << 30)}"
@@ -128,7 +133,7 @@ class Member(Reader):
             self.coordinator = -1
             self._unheard = True
             wait_ms = RETRY_MS
-        elif reply.error_code in FENCED:
+        elif reply.error_code in FENCED or (self.mixed and reply.error_code == ErrorCode.GROUP_ID_NOT_FOUND):
             self._rejoin(ErrorCode(reply.error_code).name)
             wait_ms = RETRY_MS
         elif reply.error_code:
@@ -186,12 +191,13 @@ class Member(Reader):
         topics: dict[str, list[int]] = {}
         for topic, index in added:
             topics.setdefault(topic, []).append(index)
+        member_id, member_epoch = self._asks_as()
         request = OffsetFetchRequest(
             groups=[
                 OffsetFetchRequestGroup(
                     group_id=self.group,
-                    member_id=self.member_id,
-                    member_epoch=self.epoch,
+                    member_id=member_id,
+                    member_epoch=member_epoch,
                     topics=[
                         OffsetFetchRequestTopics(name=name, partition_indexes=list(i)) for name, i in topics.items()
                     ],
@@ -201,6 +207,10 @@ class Member(Reader):
         )
         asked = (self._life, self.epoch, self.world.now_us)
         self.ask(self.coordinator, request, lambda reply: self._on_offsets(asked, added, reply), 2_000)
+
+    def _asks_as(self) -> tuple[str | None, int]:
+        """Who asks for committed offsets."""
+        return self.member_id, self.epoch
 
     def _on_offsets(
         self, asked: tuple[int, int, int], added: list[Partition], reply: OffsetFetchResponse | None
@@ -284,9 +294,13 @@ class Member(Reader):
                 codes[topic.name, answer.partition_index] = answer.error_code
         for key, token in tokens.items():
             self.laws.answered(token, codes.get(key))
-        if life != self._life:
-            return
-        self._committing = False
+        if life == self._life:
+            self._committing = False
+            self._committed(codes, partitions, then)
+
+    def _committed(self, codes: dict[Partition, int], partitions: list[Partition], then: Callable[[], None]) -> None:
+        """No codes: nobody answered."""
+        life = self._life
         if codes and all(code == ErrorCode.NONE for code in codes.values()):
             then()
         elif any(code in FENCED for code in codes.values()):

@@ -33,6 +33,10 @@ class PartitionLaws:
     def __init__(self, cluster: Cluster, history: History) -> None:
         self.cluster = cluster
         self.history = history
+        history.committed = self.committed
+        self._committed: dict[tuple[bytes, int], int] = {}
+        """The highest watermark that a leader was seen with."""
+        self._led: set[tuple[str, int, bytes, int]] = set()
         self._leaders: dict[tuple[bytes, int, int], str] = {}
         self._epochs: dict[tuple[str, int, bytes, int], tuple[int, int]] = {}
         self._checked_offset = -1
@@ -56,6 +60,7 @@ class PartitionLaws:
         """What a leader calls committed, all who may be elected have at that very moment."""
         for partition in node.turn.moved:
             if isinstance(partition, Partition) and partition.leads:
+                self._note_committed(partition)
                 newest = max((other for _, other in self.cluster.running), key=_published)
                 topic = newest.image.topics_by_id.get(partition.topic_id)
                 if _published(newest) >= self._checked_offset and topic is not None:
@@ -76,7 +81,21 @@ class PartitionLaws:
             raise Violation("epochs", f"{host.name} {partition}: epochs went from {before} to {now}")
         self._epochs[key] = now
 
+    def committed(self, topic_id: bytes, index: int) -> int:
+        """Up to where a leader of now or before called it so; also one that has just lost the lead."""
+        for host, node in self.cluster.running:
+            partition = node.partitions.get(topic_id, index)
+            if partition is not None and (partition.leads or (host.name, host.life, topic_id, index) in self._led):
+                self._note_committed(partition)
+        return self._committed.get((topic_id, index), 0)
+
+    def _note_committed(self, partition: Partition) -> None:
+        key = (partition.topic_id, partition.index)
+        self._committed[key] = max(self._committed.get(key, 0), partition.log.high_watermark)
+
     def _check_leader(self, host: Host, partition: Partition) -> None:
+        self._note_committed(partition)
+        self._led.add((host.name, host.life, partition.topic_id, partition.index))
         leader = partition.leader
         epoch_key = (partition.topic_id, partition.index, leader.epoch)
         first = self._leaders.setdefault(epoch_key, host.name)

@@ -41,6 +41,10 @@ class GroupPlan:
     name: str
     members: int
     topic: str
+    classic: int = 0
+    """So many of them speak the classic protocol."""
+    restarts: int = 3
+    """How often each of those is started anew."""
 
 
 @dataclass(slots=True)
@@ -65,6 +69,8 @@ class Plan:
     topics: list[TopicPlan] = field(default_factory=list)
     producers: list[ProducerPlan] = field(default_factory=list)
     readers: int = 1
+    racks: int = 0
+    """So many that the machines stand in by turns; readers then read from a replica in theirs."""
     groups: list[GroupPlan] = field(default_factory=list)
     versions: dict[int, int] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
@@ -73,7 +79,9 @@ class Plan:
         topics = ", ".join(f"{t.name}({t.partitions}x{t.replicas} {t.configs['flush']})" for t in self.topics)
         return (
             f"{self.nodes} node(s), {self.seconds} s, {topics}, {len(self.producers)} producers, "
-            f"{self.readers} readers, {sum(g.members for g in self.groups)} members, {len(self.faults)} faults"
+            f"{self.readers} readers{f' in {self.racks} racks' if self.racks else ''}, "
+            f"{sum(g.members for g in self.groups)} members ({sum(g.classic for g in self.groups)} classic), "
+            f"{len(self.faults)} faults"
         )
 
 
@@ -82,8 +90,15 @@ ONE_NODE = ["power", "power", "kill", "stop", "pause", "cut", "cut one way", "re
 MANY_NODES = ["power", "power", "power", "kill", "stop", "pause", "pause", "cut", "cut", "cut one way", "cut pair",
               "cut clients", "reset", "clock", "full", "bad sync", "op", "slow", "all", "two", "elect", "reassign",
               "topics"]  # fmt: skip
-LATER = ["voters", "flip", "rot"]
-"""Kinds that came later, for several nodes, from streams of their own: what a seed drew before, it still draws."""
+LATER = (("voters", "flip"), ("join", "drain"), ("rot",))
+"""Kinds that came later, for several nodes, each time from a stream of its own: what a seed drew before, it still
+draws."""
+NEWEST = len(LATER)
+CLIENTS_SINCE = 2
+"""Classic members and racks came with the second kinds."""
+ROT_SINCE = 3
+LEFT_OUT = (0.3, 0.7)
+"""How many seeds do without them: with more machines a run is slower."""
 SCRUB_MS = [700, 2_000]
 
 
@@ -93,10 +108,10 @@ def draw_plan(
     nodes: int | None = None,
     seconds: int | None = None,
     kinds: list[str] | None = None,
-    later: bool = True,
+    later: int = NEWEST,
 ) -> Plan:
     """`kinds` of faults: as drawn, unless given; then also fewer clients, for a quick look at one thing. `later`: also
-    the kinds that seeds did not know at first."""
+    the kinds that seeds did not know at first, as of so many times that some were added."""
     random = Random(f"{seed}/plan")
     count = nodes if nodes is not None else random.choice([1, 3, 3, 3, 3, 5])
     flush = random.choice(["sync", "sync", "os"])
@@ -127,18 +142,36 @@ def draw_plan(
     plan.faults = _draw_faults(plan, random, weighted, gap_ms if kinds is None else FAULT_GAP_MS // 3)
     if kinds is not None and "rot" in kinds:
         plan.scrub_ms = SCRUB_MS[seed % len(SCRUB_MS)]
-    if later and kinds is None:
-        if count > 1:
-            _add_later_kinds(plan)
-        _add_rot(plan)
+    if kinds is None:
+        _draw_what_came_later(plan, later)
     return plan
 
 
-def _add_later_kinds(plan: Plan) -> None:
-    """To two seeds of three, among the other faults."""
-    random = Random(f"{plan.seed}/more")
-    chosen = [kind for kind in LATER[:2] if random.random() < 0.7]
-    if random.random() < 0.3 or not chosen:
+def _draw_what_came_later(plan: Plan, later: int) -> None:
+    several = plan.nodes > 1
+    for number in range(min(later, len(LEFT_OUT)) if several else 0):
+        _add_later_kinds(plan, number)
+    if later >= CLIENTS_SINCE:
+        _draw_classic_members(plan)
+        racks = Random(f"{plan.seed}/racks")
+        plan.racks = racks.choice([2, 3]) if several and racks.random() < 0.4 else 0
+    if later >= ROT_SINCE:
+        _add_rot(plan)
+
+
+def _draw_classic_members(plan: Plan) -> None:
+    """In half of the groups: some, or all."""
+    random = Random(f"{plan.seed}/classic")
+    for group in plan.groups:
+        if random.random() < 0.5:
+            group.classic = random.randrange(1, group.members + 1)
+
+
+def _add_later_kinds(plan: Plan, number: int) -> None:
+    """To some seeds, among the other faults."""
+    random = Random(f"{plan.seed}/{'more' * (number + 1)}")
+    chosen = [kind for kind in LATER[number] if random.random() < 0.7]
+    if random.random() < LEFT_OUT[number] or not chosen:
         return
     gap_ms = random.choice([FAULT_GAP_MS // 2, FAULT_GAP_MS, FAULT_GAP_MS * 2])
     plan.faults = sorted([*plan.faults, *_draw_faults(plan, random, chosen, gap_ms)], key=lambda fault: fault.at_ms)

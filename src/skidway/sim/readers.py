@@ -67,6 +67,7 @@ class Reader(Client):
         self.reads = reads
         self.wait_ms = wait_ms
         self.max_bytes = max_bytes
+        self.rack = ""
         self.positions: dict[Partition, Position] = {
             (topic, index): Position() for topic, count in partitions.items() for index in range(count)
         }
@@ -86,14 +87,25 @@ class Reader(Client):
             return
         wanted: dict[int, list[Partition]] = {}
         for partition in self.positions:
-            leader, _ = self.leader_of(*partition)
-            if leader in self.brokers.addresses and not self._fetching.get(leader):
-                wanted.setdefault(leader, []).append(partition)
-        for leader, partitions in wanted.items():
-            self._fetch(leader, partitions)
+            source = self.source_of(partition)
+            if source in self.brokers.addresses and not self._fetching.get(source):
+                wanted.setdefault(source, []).append(partition)
+        for source, partitions in wanted.items():
+            self._fetch(source, partitions)
 
-    def _fetch(self, leader: int, partitions: list[Partition]) -> None:
-        self._fetching[leader] = True
+    def source_of(self, partition: Partition) -> int:
+        """Whom to ask for it."""
+        return self.leader_of(*partition)[0]
+
+    def is_lost(self, partition: Partition) -> bool:
+        """It is read somewhere that nobody has told of yet."""
+        return False
+
+    def on_silence(self, source: int) -> None:
+        """It did not answer."""
+
+    def _fetch(self, source: int, partitions: list[Partition]) -> None:
+        self._fetching[source] = True
         topics: dict[str, FetchTopic] = {}
         asked: dict[Partition, tuple[int, int]] = {}
         ids: dict[bytes, str] = {}
@@ -101,7 +113,7 @@ class Reader(Client):
             position = self.positions[name, index]
             topic_id = self.known[name].topic_id
             ids[topic_id] = name
-            epoch = self.leader_of(name, index)[1]
+            leader, epoch = self.leader_of(name, index)
             asked[name, index] = (position.offset, epoch)
             topic = topics.setdefault(name, FetchTopic(topic=name, topic_id=topic_id, partitions=[]))
             topic.partitions.append(
@@ -109,23 +121,30 @@ class Reader(Client):
                     partition=index,
                     current_leader_epoch=epoch,
                     fetch_offset=position.offset,
-                    last_fetched_epoch=position.epoch,
+                    # A follower that lags behind would say that its log has parted from the leader's.
+                    last_fetched_epoch=position.epoch if source == leader else -1,
                     partition_max_bytes=self.max_bytes,
                 )
             )
         request = FetchRequest(
-            max_wait_ms=self.wait_ms, min_bytes=1, max_bytes=self.max_bytes * 4, topics=list(topics.values())
+            max_wait_ms=self.wait_ms,
+            min_bytes=1,
+            max_bytes=self.max_bytes * 4,
+            topics=list(topics.values()),
+            rack_id=self.rack,
         )
-        self.ask(leader, request, lambda reply: self._on_reply(leader, asked, ids, reply), self.wait_ms + 2_000)
+        self.ask(source, request, lambda reply: self._on_reply(source, asked, ids, reply), self.wait_ms + 2_000)
 
     def _on_reply(
         self,
-        leader: int,
+        source: int,
         asked: dict[Partition, tuple[int, int]],
         ids: dict[bytes, str],
         reply: FetchResponse | None,
     ) -> None:
-        self._fetching[leader] = False
+        self._fetching[source] = False
+        if reply is None:
+            self.on_silence(source)
         troubled = reply is None or reply.error_code != 0
         for topic in [] if reply is None else reply.responses:
             name = ids.get(topic.topic_id, topic.topic)
@@ -136,8 +155,8 @@ class Reader(Client):
                     continue  # not ours any more, or moved
                 if data.error_code:
                     troubled = True
-                    self._on_error(key, position, data)
-                elif not self._take(key, position, data, asked[key][1]):
+                    self._on_error(key, position, data, source)
+                elif not self._take(key, position, data, asked[key][1], source) or self.is_lost(key):
                     troubled = True
         if troubled:
             self.refresh()
@@ -154,7 +173,7 @@ class Reader(Client):
             self._retries += 1
             self.after(RETRY_MS * (0.5 + self.random.random()), due)
 
-    def _on_error(self, key: Partition, position: Position, data: PartitionData) -> None:
+    def _on_error(self, key: Partition, position: Position, data: PartitionData, source: int) -> None:
         if data.error_code in RETRIED:
             return
         topic, index = key
@@ -166,7 +185,7 @@ class Reader(Client):
             )
         raise Violation("client-errors", f"{self.place} got {ErrorCode(data.error_code).name} reading {topic}-{index}")
 
-    def _take(self, key: Partition, position: Position, data: PartitionData, leader_epoch: int) -> bool:
+    def _take(self, key: Partition, position: Position, data: PartitionData, leader_epoch: int, source: int) -> bool:
         """False where a batch cannot be read, and has to be asked for again."""
         topic, index = key
         topic_id = self.known[topic].topic_id
@@ -176,7 +195,9 @@ class Reader(Client):
                 f"{self.place} has read {topic}-{index} below {position.offset} of epoch {position.epoch}; the leader "
                 f"says epoch {data.diverging_epoch.epoch} ended at {data.diverging_epoch.end_offset}",
             )
-        self.reads.watermark(self.place, topic_id, index, leader_epoch, data.high_watermark)
+        if source == self.leader_of(topic, index)[0]:
+            # A follower that is started anew knows less than before.
+            self.reads.watermark(self.place, topic_id, index, leader_epoch, data.high_watermark)
         position.end_offset = data.high_watermark
         records = data.records
         if not records:

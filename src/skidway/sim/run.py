@@ -10,12 +10,14 @@ from time import process_time
 from skidway.sim import guard
 from skidway.sim.clients import Client
 from skidway.sim.cluster import Cluster
+from skidway.sim.growth import Growth
 from skidway.sim.history import History
 from skidway.sim.invariants import Invariants
 from skidway.sim.members import Member
+from skidway.sim.near_readers import NearReader
 from skidway.sim.nemesis import Nemesis
 from skidway.sim.network import Network
-from skidway.sim.plan import Plan, draw_plan
+from skidway.sim.plan import NEWEST, Plan, draw_plan
 from skidway.sim.producers import Producer
 from skidway.sim.readers import Reader
 from skidway.sim.trace import Trace
@@ -60,9 +62,11 @@ class Run:
         self.admin = Admin(self.world, self.network, "adm", self.cluster.addresses, plan, self.history)
         self.clients: list[Client] = []
         self.nemesis = Nemesis(self.world, self.cluster, plan, lambda: [client.place for client in self.clients])
+        growth = Growth(self.admin, self.cluster, self.admin.voting)
         self.nemesis.operations.update(self.admin.operations)
         self.history.rotten = self.nemesis.damage.rotten
         self.invariants.is_rotten = self.nemesis.damage.is_rotten
+        self.nemesis.operations.update({"join": growth.join, "drain": growth.drain})
 
     def run(self) -> None:
         world = self.world
@@ -97,10 +101,25 @@ class Run:
         if members and not world.run_until(lambda: self._groups_are_done(members), CONVERGE_S * SECOND):
             state = {member.place: {str(key): p.offset for key, p in member.positions.items()} for member in members}
             raise Violation("group-progress", f"{CONVERGE_S} s after the last fault the groups are not done: {state}")
+        near = [client for client in self.clients if isinstance(client, NearReader)]
+        if not world.run_until(lambda: self._have_read_all(near), CONVERGE_S * SECOND):
+            state = {reader.place: {str(key): p.offset for key, p in reader.positions.items()} for reader in near}
+            raise Violation("liveness", f"{CONVERGE_S} s after the last fault readers of followers are at {state}")
         damage = self.nemesis.damage
         if not world.run_until(damage.all_whole, CONVERGE_S * SECOND):
             raise Violation("whole", f"{CONVERGE_S} s after the last fault {list(damage.damaged)} are still damaged")
         self.invariants.check_converged(CONVERGE_S)
+
+    def _have_read_all(self, readers: list[NearReader]) -> bool:
+        """What a follower never serves, its readers never get."""
+        for key in {key for reader in readers for key in reader.positions}:
+            leader = self.cluster.leader_host(*key)
+            if leader is None or leader.node is None:
+                return False
+            end_offset = leader.node.partitions.find(*key).log.high_watermark
+            if any(reader.positions[key].offset < end_offset for reader in readers):
+                return False
+        return True
 
     def _groups_are_done(self, members: list[Member]) -> bool:
         """Every partition is with one member of each group, which has read all of it."""
@@ -176,6 +195,6 @@ def run_plan(plan: Plan, on_line: Callable[[str], None] | None = None) -> Verdic
 
 
 def run_seed(
-    seed: int, on_line: Callable[[str], None] | None = None, *, nodes: int | None = None, later: bool = True
+    seed: int, on_line: Callable[[str], None] | None = None, *, nodes: int | None = None, later: int = NEWEST
 ) -> Verdict:
     return run_plan(draw_plan(seed, nodes=nodes, later=later), on_line)

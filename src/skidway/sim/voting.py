@@ -53,9 +53,30 @@ class VoterChanges:
 
         self._describe(decide, TRIES)
 
+    def dismiss(self, node_id: int, then: Callable[[bool], None], tries: int = TRIES) -> None:
+        """Not to come back. `then` hears whether it is known to be no voter any more."""
+
+        def decide(data: ResponsePartitionData) -> None:
+            found = [voter for voter in data.current_voters if voter.replica_id == node_id]
+            if not found:
+                then(True)
+            elif tries <= 1 or len(data.current_voters) == 1:
+                then(False)
+            else:
+                request = RemoveRaftVoterRequest(None, node_id, found[0].replica_directory_id)
+                self.admin.ask(-1, request, lambda reply: answered(found[0], reply), ANSWER_MS)
+
+        def answered(voter: ReplicaState, reply: RemoveRaftVoterResponse | None) -> None:
+            self._tell("dismissed", voter, reply)
+            self.admin.after(RETRY_MS, lambda: self.dismiss(node_id, then, tries - 1))
+
+        self._describe(decide, TRIES, lambda: then(False))
+
     # --- inside ---
 
-    def _describe(self, found: Callable[[ResponsePartitionData], None], tries: int) -> None:
+    def _describe(
+        self, found: Callable[[ResponsePartitionData], None], tries: int, failed: Callable[[], None] = lambda: None
+    ) -> None:
         request = DescribeQuorumRequest(topics=[RequestTopicData(METADATA_TOPIC, [RequestPartitionData(0)])])
 
         def answered(reply: DescribeQuorumResponse | None) -> None:
@@ -63,7 +84,9 @@ class VoterChanges:
             if data is not None and not data.error_code:
                 found(data)
             elif tries > 1:
-                self.admin.after(RETRY_MS, lambda: self._describe(found, tries - 1))
+                self.admin.after(RETRY_MS, lambda: self._describe(found, tries - 1, failed))
+            else:
+                failed()
 
         self.admin.ask(-1, request, answered)
 
@@ -77,7 +100,10 @@ class VoterChanges:
         self.admin.ask(-1, request, answered, ANSWER_MS)
 
     def _add(self, observer: ReplicaState, tries: int) -> None:
-        host, port = self.addresses[observer.replica_id]
+        address = self.addresses.get(observer.replica_id)
+        if address is None:
+            return  # it is about to go for good
+        host, port = address
         request = AddRaftVoterRequest(
             cluster_id=None,
             timeout_ms=ANSWER_MS // 2,

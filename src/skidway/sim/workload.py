@@ -7,11 +7,13 @@ from random import Random
 from typing import Any
 
 from skidway.errors import ErrorCode
+from skidway.sim.classic_members import ClassicMember
 from skidway.sim.clients import Client
-from skidway.sim.cluster import Cluster
+from skidway.sim.cluster import Cluster, rack_of
 from skidway.sim.group_laws import GroupLaws
 from skidway.sim.history import History
 from skidway.sim.members import Member
+from skidway.sim.near_readers import NearReader
 from skidway.sim.network import Address, Network
 from skidway.sim.plan import Plan, TopicPlan
 from skidway.sim.producers import Producer
@@ -47,12 +49,12 @@ class Admin(Client):
         self.plan = plan
         self.history = history
         self._missing = {topic.name: topic for topic in plan.topics}
-        self._spare = 0
+        self.voting = VoterChanges(self, dict(enumerate(seeds, 1)))
         self.operations: dict[str, Callable[[Random], None]] = {
             "topics": self.churn_topics,
             "elect": self.elect,
             "reassign": self.reassign,
-            "voters": VoterChanges(self, dict(enumerate(seeds, 1))).change,
+            "voters": self.voting.change,
         }
 
     @property
@@ -128,6 +130,14 @@ def _nothing(reply: Any) -> None:
     pass
 
 
+def _reader(world: World, network: Network, cluster: Cluster, plan: Plan, number: int, history: History) -> Reader:
+    place, addresses = f"r{number}", cluster.addresses
+    counts = {topic.name: topic.partitions for topic in plan.topics}
+    if plan.racks:
+        return NearReader(world, network, place, addresses, counts, history, rack_of(plan, number))
+    return Reader(world, network, place, addresses, counts, history)
+
+
 def make_clients(
     world: World, network: Network, cluster: Cluster, plan: Plan, history: History, groups: GroupLaws
 ) -> list[Client]:
@@ -137,12 +147,17 @@ def make_clients(
         clients.append(Producer(world, network, f"p{number}", addresses, producer_plan, history))
     counts = {topic.name: topic.partitions for topic in plan.topics}
     for number in range(plan.readers):
-        clients.append(Reader(world, network, f"r{number}", addresses, counts, history))
+        clients.append(_reader(world, network, cluster, plan, number, history))
     for group in plan.groups:
         read = {group.topic: counts[group.topic]}
         for number in range(group.members):
             place = f"{group.name}{'abcdefgh'[number]}"
-            clients.append(Member(world, network, place, addresses, group.name, read, history, groups))
+            kind = ClassicMember if number < group.classic else Member
+            mixed = 0 < group.classic < group.members
+            member = kind(world, network, place, addresses, group.name, read, history, groups, mixed=mixed)
+            if isinstance(member, ClassicMember):
+                member.restarts = group.restarts
+            clients.append(member)
     for client in clients:
         client.brokers.versions.update(plan.versions)
     return clients

@@ -9,7 +9,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+import classic_mutants
+import growth_mutants
 import log_mutants
+import near_mutants
 import quorum_mutants_in_clusters
 import replica_mutants
 
@@ -24,6 +27,7 @@ ALONE = [*CRASHES, "cut", "reset", "pause"]
 TOGETHER = [*CRASHES, "power", "kill", "two", "all", "pause", "cut", "cut", "cut one way", "cut pair", "elect",
             "reassign"]  # fmt: skip
 MOVING = ["reassign", "reassign", "power", "cut"]
+GROWING = ["join", "drain", "drain", "power", "cut"]
 SESSION_OVER_MS = 5_500
 """Members of groups are given up after four seconds."""
 Mutant = Callable[[], AbstractContextManager[Any]]
@@ -62,6 +66,28 @@ def grouped(plan: Plan) -> None:
     plan.groups = [GroupPlan("g0", 2, topic.name)]
 
 
+def classic(plan: Plan) -> None:
+    """Three members of the classic protocol."""
+    topic = plan.topics[0]
+    topic.partitions = 4
+    for producer in plan.producers:
+        producer.partitions = 4
+    plan.groups = [GroupPlan("g0", 3, topic.name, classic=3)]
+
+
+def classic_cut_in_turn(plan: Plan) -> None:
+    """Nodes are cut off from the others, not from members, some of which are started anew meanwhile."""
+    cut_in_turn(plan)
+    classic(plan)
+
+
+def former_classic_members(plan: Plan) -> None:
+    """The same with those of the classic protocol."""
+    former_members(plan)
+    classic(plan)
+    plan.groups[0].restarts = 0
+
+
 def cut_in_turn(plan: Plan) -> None:
     """Each node is cut off from the others for a while, so the coordinator too; members go on talking to it."""
     grouped(plan)
@@ -75,6 +101,13 @@ def former_members(plan: Plan) -> None:
     plan.reset_on_heal = False
     plan.seconds = 10
     plan.faults = [Fault(2_500 + 7 * node, "cut clients", node, SESSION_OVER_MS, 1) for node in range(plan.nodes)]
+
+
+def near(plan: Plan) -> None:
+    """Every node in a rack of its own, and a reader in each."""
+    plan.racks = plan.readers = 3
+    for producer in plan.producers:
+        producer.interval_ms = 15
 
 
 def parted(plan: Plan) -> None:
@@ -144,7 +177,8 @@ class Hunt:
 
 def mutants() -> dict[str, Mutant]:
     found: dict[str, Mutant] = {}
-    for module in (log_mutants, replica_mutants, quorum_mutants_in_clusters):
+    modules = (log_mutants, replica_mutants, quorum_mutants_in_clusters, growth_mutants, classic_mutants, near_mutants)
+    for module in modules:
         for name, value in vars(module).items():
             if getattr(value, "__wrapped__", None) is not None and value.__module__ == module.__name__:
                 assert name not in found, f"two mutants are called {name}"
@@ -223,6 +257,15 @@ HUNTS = {
     "coordinator_never_unloaded": Hunt(2, ("coordinators", "committed-offsets"), 3, ["cut"], cut_in_turn),
     "old_members_commit": Hunt(3, ("committed-offsets",), 3, ["cut clients"], former_members),
     "partitions_given_twice": Hunt(0, ("one-owner",), 3, ["cut clients", "reset"], grouped),
+    "drained_by_number": Hunt(0, ("moves",), 3, GROWING),
+    "newcomers_in_sync": Hunt(0, ("candidates",), 3, GROWING),
+    "epochs_of_forgotten_brokers": Hunt(3, ("broker-epochs",), 3, GROWING),
+    "moved_copies_kept": Hunt(1, ("holdings",), 3, GROWING),
+    "old_assignments_synced": Hunt(1, ("assignments",), 3, ["power", "reset"], classic),
+    "syncs_answered_early": Hunt(1, ("assignments", "one-owner"), 3, ["cut"], classic_cut_in_turn),
+    "former_classic_members_commit": Hunt(0, ("committed-offsets",), 3, ["cut clients"], former_classic_members),
+    "followers_serve_everything": Hunt(0, ("uncommitted-read",), 3, ["cut pair", "slow"], near),
+    "followers_commit_themselves": Hunt(0, ("uncommitted-read",), 3, ["cut pair", "slow"], near),
 }
 HARMLESS = {
     "late_answers_taken": (

@@ -1,0 +1,43 @@
+"""Mistakes about readers that are sent to followers (KIP-392)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from skidway.broker.fetch_sessions import FetchTarget
+from skidway.broker.handlers.fetch import Poll
+from skidway.broker.partition import Partition
+
+
+@contextmanager
+def followers_serve_everything() -> Iterator[None]:
+    """A follower serves what lies above its high watermark."""
+    original = Poll._read_one
+
+    def read_one(self: Poll, target: FetchTarget) -> Any:
+        partition = self.find(target.topic, target.partition)
+        if partition.leads:
+            return original(self, target)
+        log = partition.log
+        known = log.high_watermark
+        log.begin_at(log.end_offset)
+        try:
+            return original(self, target)
+        finally:
+            log.begin_at(known)
+
+    with patch.object(Poll, "_read_one", read_one):
+        yield
+
+
+@contextmanager
+def followers_commit_themselves() -> Iterator[None]:
+    """A follower takes what it has fetched for committed, whatever its leader says."""
+    original = Partition.advance
+
+    def advance(self: Partition, high_watermark: int) -> None:
+        original(self, high_watermark if self.leads else self.log.end_offset)
+
+    with patch.object(Partition, "advance", advance):
+        yield

@@ -1,0 +1,52 @@
+"""Brokers that join, are drained and forgotten in simulated clusters: all of it is reached, and no law is broken."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from skidway.sim.broker_laws import BrokerLaws
+from skidway.sim.plan import draw_plan
+from skidway.sim.run import Run, Verdict, run_plan
+from skidway.sim.world import Violation
+
+SECONDS = 8
+
+
+def run(seed: int, nodes: int, *kinds: str) -> Verdict:
+    return run_plan(draw_plan(seed, nodes=nodes, seconds=SECONDS, kinds=list(kinds)))
+
+
+def test_a_broker_joins_and_another_goes_for_good() -> None:
+    verdict = run(1, 3, "join", "drain", "power")
+    assert verdict.ok, verdict.text
+    assert verdict.marks["broker joined"] == 2
+    assert verdict.marks["broker drained"] >= 1
+    assert verdict.marks["broker forgotten"] >= 1
+
+
+def test_a_drained_broker_is_off_and_others_have_what_it_had() -> None:
+    whole = Run(draw_plan(1, nodes=3, seconds=SECONDS, kinds=["join", "drain", "power"]))
+    whole.run()
+    gone = set(range(1, 6)) - set(whole.cluster.hosts)
+    assert gone
+    assert len(whole.cluster.hosts) == 5 - len(gone)
+    for _, node in whole.cluster.running:
+        assert not gone & {voter.member.node_id for voter in node.quorum.quorum.voters}
+        assert not gone & set(node.image.brokers)
+        for topic in node.image.topics.values():
+            assert not any(gone & set(partition.replicas) for partition in topic.partitions)
+
+
+def test_an_epoch_that_two_brokers_were_given() -> None:
+    def image(*brokers: tuple[int, int, bytes]) -> Any:
+        described = [SimpleNamespace(id=number, epoch=epoch, incarnation_id=run) for number, epoch, run in brokers]
+        return SimpleNamespace(brokers={each.id: each for each in described})
+
+    laws = BrokerLaws(SimpleNamespace(running=[]))  # type: ignore[arg-type]
+    laws._check_epochs(image((1, 4, b"a"), (2, 5, b"b")))
+    laws._check_epochs(image((1, 4, b"a"), (2, 6, b"c")))
+    for wrong in ((3, 5, b"d"), (2, 6, b"d"), (2, 4, b"c")):
+        with pytest.raises(Violation) as broken:
+            laws._check_epochs(image(wrong))
+        assert broken.value.checker == "broker-epochs"
