@@ -24,7 +24,7 @@ class Cluster:
         self.network = network
         self.plan = plan
         self.hosts: dict[int, Host] = {}
-        self.on_added: Callable[[Host], None] = lambda host: None
+        self._watchers: list[Callable[[Host], None]] = []
         self._last_number = 0
         for _ in range(plan.nodes):
             self.add()
@@ -38,8 +38,15 @@ class Cluster:
         if plan.drift_ppm:
             host.clock.drift_ppm = (number % 3 - 1) * plan.drift_ppm
         self.hosts[number] = host
-        self.on_added(host)
+        for watcher in self._watchers:
+            watcher(host)
         return host
+
+    def watch(self, watcher: Callable[[Host], None]) -> None:
+        """Show it every machine, also those that come later."""
+        self._watchers.append(watcher)
+        for host in self.hosts.values():
+            watcher(host)
 
     def retire(self, host: Host) -> None:
         """It is off and stays off."""

@@ -66,8 +66,10 @@ class Damage:
         self._rotted: set[str] = set()
         """The partitions of those."""
         self._looks: dict[Copy, int] = {}
-        for host in cluster.hosts.values():
-            host.judge = self.judge
+        cluster.watch(self._watch)
+
+    def _watch(self, host: Host) -> None:
+        host.judge = self.judge
 
     def spare(self, host: Host) -> list[Copy]:
         """What this machine could lose now, as the controller sees it."""

@@ -43,9 +43,7 @@ class Invariants:
         self.is_rotten: Callable[[Host, Log], bool] = lambda host, log: False
         """Whether a log may have a damaged batch that its node has not come upon yet."""
         self._sweeps = 0
-        cluster.on_added = self.watch
-        for host in cluster.hosts.values():
-            self.watch(host)
+        cluster.watch(self.watch)
 
     def watch(self, host: Host) -> None:
         host.on_crash = self.on_crash
