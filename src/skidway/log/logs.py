@@ -9,6 +9,7 @@ Usage: `Logs.open`, then `load` each partition of `found` that the metadata know
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
+from contextlib import suppress
 
 from skidway.errors import StorageError
 from skidway.limits import DEFAULT_LIMITS, Limits
@@ -82,7 +83,7 @@ class FilesTicket:
         self.disk = disk
         self.files = files
         self.trees = trees
-        self.truncated: list[tuple[Log, Truncated]] = []
+        self.truncated: list[tuple[TopicPartition, Log, Truncated]] = []
         """Logs that were truncated before the files were written."""
         self.done = False
 
@@ -92,8 +93,9 @@ class FilesTicket:
             self.disk.remove_tree(path)
         for path, data in self.files:
             self.disk.write_atomic(path, data)
-        for log, _ in self.truncated:
-            self.disk.sync_directory(log.directory)
+        for _, log, _ in self.truncated:
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                self.disk.sync_directory(log.directory)
         self.done = True
 
 
@@ -364,13 +366,20 @@ class Logs:
             # The files may speak of what they spoke of before, as well as of what they should have.
             self._saved = {name: self._replaced[name] | offsets for name, offsets in self._saved.items()}
         else:
-            _forget_truncations(ticket)
+            self._forget_truncations(ticket)
         self._replaced = _nothing_saved()
 
     def _ticket(self, trees: list[str]) -> FilesTicket:
         ticket = FilesTicket(self.disk, self._checkpoint_files(), trees)
-        ticket.truncated = [(log, log.truncated) for log in self._opened.values() if truncation.is_over(log)]
+        opened = self._opened.items()
+        ticket.truncated = [(key, log, log.truncated) for key, log in opened if truncation.is_over(log)]
         return ticket
+
+    def _forget_truncations(self, ticket: FilesTicket) -> None:
+        """Of those that are as they were: one that was deleted has no directory any more, or another has it."""
+        for key, log, truncated in ticket.truncated:
+            if self._opened.get(key) is log and log.truncated is truncated:
+                truncation.forget(log)
 
     def _checkpoint_files(self) -> list[tuple[str, bytes]]:
         # A log that was not loaded or is quarantined knows nothing better than what was saved before.
@@ -401,7 +410,7 @@ class Logs:
                 log.finish_sync(ticket)
             files = self._ticket([])
             files.run()
-            _forget_truncations(files)
+            self._forget_truncations(files)
         # What was quarantined while it was served may have a tail that nobody synced.
         broken = any(log.failure is not None and (not log.quarantined or log.unsynced.segments) for log in logs)
         for log in logs:
@@ -409,12 +418,6 @@ class Logs:
         self._opened.clear()
         if clean and not broken:
             self.disk.write_atomic(CLEAN_SHUTDOWN, write_clean_shutdown(broker_epoch))
-
-
-def _forget_truncations(ticket: FilesTicket) -> None:
-    for log, truncated in ticket.truncated:
-        if log.truncated is truncated:
-            truncation.forget(log)
 
 
 def run_all(jobs: list[Job]) -> None:

@@ -53,8 +53,12 @@ def mark_damaged(log: Log, reason: str) -> None:
 
 
 def forget(log: Log) -> None:
-    """Every file tells the truth about the log now; what a void checkpoint left is gone durably."""
-    log.disk.remove(f"{log.directory}/{TRUNCATED}")
+    """Every file tells the truth about the log now; what a void checkpoint left is gone durably. A disk that refuses is
+    asked again after the next save."""
+    try:
+        log.disk.remove(f"{log.directory}/{TRUNCATED}")
+    except OSError:
+        return
     # The count stays: should the name come back after a crash, it must not void what was saved since.
     log.truncated = Truncated(log.truncated.count)
 

@@ -88,6 +88,28 @@ def test_a_cut_below_the_saved_recovery_point_is_no_damage() -> None:
     assert (log.quarantined, log.end_offset, log.epochs.entries()) == (False, 12, [(0, 0), (2, 4)])
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_partition_that_is_deleted_while_offsets_are_saved(when: str) -> None:
+    """The file that marks its truncation went with it."""
+    disk = SimDisk()
+    logs, log = create(disk)
+    for _ in range(9):
+        append(log)
+    checkpoint(log)
+    log.truncate_to(5, NOW)
+    checkpoint(log)
+    ticket = logs.begin_save(NOW)
+    assert ticket is not None
+    assert [each for _, each, _ in ticket.truncated] == [log]
+    if when == "before":
+        logs.delete("orders", 0, NOW)
+    ticket.run()
+    if when == "after":
+        logs.delete("orders", 0, NOW)
+    logs.finish_save(ticket)
+    assert logs.begin_save(NOW) is not None, "the next one may begin"
+
+
 def test_a_watermark_saved_before_the_cut_does_not_come_back() -> None:
     disk = SimDisk()
     logs, log = create(disk)
