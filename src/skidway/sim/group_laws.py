@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from skidway.broker.coordinators import OFFSETS_TOPIC
 from skidway.broker.node import Node
@@ -22,6 +23,9 @@ from skidway.groups.partition import partition_of
 from skidway.sim.cluster import Cluster
 from skidway.sim.readers import Partition
 from skidway.sim.world import Violation, World
+
+if TYPE_CHECKING:
+    from skidway.groups.members import ClassicGroup
 
 NEVER = 1 << 62
 KEPT = 200
@@ -65,12 +69,15 @@ class GroupLaws:
         self._given: dict[tuple[str, int, Partition], str] = {}
         self._settled: dict[str, tuple[int, int]] = {}
         """The newest generation that somebody was given partitions in, and when."""
+        self._counts: dict[str, int] = {}
+        """The epoch or generation a group was seen in last."""
 
     # --- what members tell ---
 
     def committing(
         self, who: str, epoch: int, group: str, key: Partition, offset: int
     ) -> tuple[str, Partition, Commit]:
+        self._look_at(group)
         commit = Commit(who, offset, self.world.now_us)
         given_epoch, owner = self._owners.get((group, key), (epoch, who))
         if given_epoch > epoch and owner != who:
@@ -101,6 +108,7 @@ class GroupLaws:
     def took(self, who: str, epoch: int, group: str, key: Partition) -> None:
         """A member was given a partition. So whoever had it before has lost it by now, and with it its epoch: what it
         sent and was not answered has been committed already, or never will be."""
+        self._look_at(group)
         given_epoch, owner = self._owners.get((group, key), (-1, who))
         if owner != who and epoch <= given_epoch:
             return  # it does not know yet that it has lost it again
@@ -141,6 +149,7 @@ class GroupLaws:
         self, member_id: str, group: str, generation: int, given: list[Partition], asked_us: int, *, led: bool
     ) -> None:
         """A member was told what it has. Not `led`: the coordinator assigned, by the consumer protocol."""
+        self._look_at(group)
         newest, since_us = self._settled.get(group, (-1, 0))
         if newest > generation and since_us < asked_us:
             raise Violation(
@@ -163,6 +172,24 @@ class GroupLaws:
                 raise Violation(
                     "one-owner", f"{first} and {member_id} both have {key} in generation {generation} of {group}"
                 )
+
+    def _look_at(self, group: str) -> None:
+        """One that was empty gives way to one of the other protocol, which begins to count anew, as in Kafka: nobody is
+        left who was told a number of the first."""
+        epoch, count = -1, -1
+        for _, node in self.cluster.running:
+            for partition, coordinator in node.groups._loaded.items():
+                found = coordinator.host.machine.groups.get(group)
+                if found is not None and partition.leader.epoch > epoch:
+                    epoch = partition.leader.epoch
+                    count = found.epoch if isinstance(found, ConsumerGroup) else cast("ClassicGroup", found).generation
+        if 0 <= count < self._counts.get(group, 0):
+            self.world.mark("group begun anew")
+            self._settled.pop(group, None)
+            self._given = {key: who for key, who in self._given.items() if key[0] != group}
+            self._owners = {key: owner for key, owner in self._owners.items() if key[0] != group}
+        if count >= 0:
+            self._counts[group] = count
 
     # --- what coordinators have ---
 
