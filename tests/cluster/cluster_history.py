@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 PATIENCE_S = 90.0
 UNANSWERED_MAX = 500
@@ -163,7 +163,8 @@ class Writer:
         self.sent = 0
         settings = {"enable.idempotence": True, "acks": "all", "linger.ms": 2, "message.timeout.ms": 120_000}
         settings |= {"request.timeout.ms": 3_000, "retry.backoff.ms": 20, "retry.backoff.max.ms": 200}
-        self.producer = Producer({**QUICK, **settings, "bootstrap.servers": bootstrap, **more})
+        settings |= {"bootstrap.servers": bootstrap, "error_cb": self._on_error}
+        self.producer = Producer({**QUICK, **settings, **more})
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._write, name=name, daemon=True)
 
@@ -177,11 +178,19 @@ class Writer:
 
     def _write(self) -> None:
         due = time.monotonic()
-        while not self._stop.is_set():
-            due = max(due + 1 / self.rate, time.monotonic() - 0.1)
-            self.producer.poll(max(0.0, due - time.monotonic()))
-            if len(self.producer) < UNANSWERED_MAX:
-                self._send()
+        try:
+            while not self._stop.is_set():
+                due = max(due + 1 / self.rate, time.monotonic() - 0.1)
+                self.producer.poll(max(0.0, due - time.monotonic()))
+                if len(self.producer) < UNANSWERED_MAX:
+                    self._send()
+        except KafkaException as error:
+            self.history.failures.append(f"{self.name!r} gave up: {error}")
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Most of these pass; after a fatal one the producer takes nothing more."""
+        if error.fatal():
+            self.history.failures.append(f"{self.name!r}: {error}")
 
     def _send(self) -> None:
         self.sent += 1

@@ -206,33 +206,34 @@ class Partition:
             if header.attributes & TRANSACTIONAL_BIT:
                 raise InvalidTransactionState("transactions are not available yet")
             if header.producer_id >= 0:
-                original = self._check_producer(header)
+                original = self._check_producer(header, wall_ms)
                 if original is not None:
                     end_offset = original + header.record_count
                     if log.failure is not None and end_offset > log.high_watermark:
                         raise StorageError(log.failure)
+                    self.refusals.taken(header)
                     return Appended(original, end_offset, -1)
             base_offset = self.append(batch, header, wall_ms)
         except (StorageError, NotEnoughReplicas) as error:
-            self.refusals.note(records, error)
+            self.refusals.note(records, error, wall_ms)
             raise
         if self.refusals:
-            self.refusals.taken(header.producer_id)
+            self.refusals.taken(header)
         append_time_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else -1
         return Appended(base_offset, log.end_offset, append_time_ms)
 
-    def _check_producer(self, header: BatchHeader) -> int | None:
+    def _check_producer(self, header: BatchHeader, wall_ms: int) -> int | None:
         """Where the batch is already, if it is. One that comes behind a refused one is refused like it."""
         producers = self.log.producers
         try:
             # Of a producer that is not known any batch may be the first.
             original = producers.check(header)
         except OutOfOrderSequence:
-            if (refusal := self.refusals.behind(header)) is None:
+            if (refusal := self.refusals.behind(header, wall_ms)) is None:
                 raise
             raise refusal from None
         if self.refusals and header.producer_id not in producers.entries:
-            refusal = self.refusals.behind(header)
+            refusal = self.refusals.behind(header, wall_ms)
             if refusal is not None:
                 raise refusal
         return original

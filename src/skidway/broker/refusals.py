@@ -2,53 +2,82 @@
 
 A producer has several batches under way. When one is refused for want of room or of replicas, those behind it must not
 be called out of order: librdkafka takes that for a loss, begins a new producer epoch, and sends again what other
-partitions have but have not acknowledged yet. They are refused like the first, until that is taken.
+partitions have but have not acknowledged yet. They are refused like the first, until that is taken, or was not sent
+again for so long that nobody waits for it.
 """
+
+from dataclasses import dataclass
 
 from skidway.errors import NotEnoughReplicas, StorageError
 from skidway.ports import Buffer
-from skidway.records.batch import HEADER_BYTES, BatchHeader, read_header
+from skidway.records.batch import HEADER_BYTES, BatchHeader, crc_matches, read_header
 
 Refusal = StorageError | NotEnoughReplicas
 PRODUCERS_MAX = 1_000
 """Those that were refused first are forgotten for others: then they are told that they are out of order."""
+KEPT_MS = 30_000
+SEQUENCES = 1 << 31
+
+
+@dataclass(slots=True)
+class _First:
+    """The refused batch that comes first."""
+
+    epoch: int
+    sequence: int
+    why: type[Refusal]
+    text: str
+    refused_ms: int
 
 
 class Refusals:
     __slots__ = ("_first",)
 
     def __init__(self) -> None:
-        self._first: dict[int, tuple[int, int, type[Refusal], str]] = {}
-        """By producer: its epoch, the sequence that comes first, and why that was refused."""
+        self._first: dict[int, _First] = {}
+        """By producer."""
 
     def __bool__(self) -> bool:
         return bool(self._first)
 
-    def note(self, records: Buffer, why: Refusal) -> None:
-        """A batch was not taken; nobody may have looked at it yet."""
+    def note(self, records: Buffer, why: Refusal, wall_ms: int) -> None:
+        """A batch was not taken. Nobody may have looked at it yet: what is no batch speaks for no producer."""
         if len(records) < HEADER_BYTES:
             return
         header = read_header(records)
-        first = self._first
-        if header.producer_id < 0 or self._waiting(header) is not None:
+        if header.producer_id < 0 or header.size != len(records) or not crc_matches(records):
             return
-        while len(first) >= PRODUCERS_MAX:
+        first = self._first
+        known = self._waiting(header, wall_ms)
+        if known is not None and _is_behind(header.base_sequence, known.sequence):
+            return
+        while len(first) >= PRODUCERS_MAX and header.producer_id not in first:
             del first[next(iter(first))]
-        first[header.producer_id] = header.producer_epoch, header.base_sequence, type(why), str(why)
+        first[header.producer_id] = _First(header.producer_epoch, header.base_sequence, type(why), str(why), wall_ms)
 
-    def behind(self, header: BatchHeader) -> Refusal | None:
+    def behind(self, header: BatchHeader, wall_ms: int) -> Refusal | None:
         """The same refusal again, if the batch comes behind one that has to be sent again."""
-        waiting = self._waiting(header)
-        if waiting is None or waiting[1] == header.base_sequence:
+        first = self._waiting(header, wall_ms)
+        if first is None or not _is_behind(header.base_sequence, first.sequence):
             return None
-        return waiting[2](waiting[3])
+        return first.why(first.text)
 
-    def taken(self, producer_id: int) -> None:
-        self._first.pop(producer_id, None)
+    def taken(self, header: BatchHeader) -> None:
+        """This batch is in the log. Those that were refused come behind it, or none is waited for any more."""
+        first = self._first.get(header.producer_id)
+        if first is not None and not _is_behind(first.sequence, header.base_sequence):
+            del self._first[header.producer_id]
 
     def clear(self) -> None:
         self._first.clear()
 
-    def _waiting(self, header: BatchHeader) -> tuple[int, int, type[Refusal], str] | None:
-        waiting = self._first.get(header.producer_id)
-        return waiting if waiting is not None and waiting[0] == header.producer_epoch else None
+    def _waiting(self, header: BatchHeader, wall_ms: int) -> _First | None:
+        first = self._first.get(header.producer_id)
+        if first is None or first.epoch != header.producer_epoch:
+            return None
+        return first if 0 <= wall_ms - first.refused_ms <= KEPT_MS else None
+
+
+def _is_behind(sequence: int, other: int) -> bool:
+    """Sequences begin again at 0 when there are no more."""
+    return 0 < (sequence - other) % SEQUENCES < SEQUENCES // 2

@@ -9,6 +9,7 @@ import pytest
 from broker_world import Peer, World, batch, code, part, values
 
 from skidway.broker.identity import WrongDataDirectory
+from skidway.broker.refusals import KEPT_MS
 from skidway.errors import ErrorCode
 from skidway.limits import Limits
 from skidway.sim.disk import SimDisk
@@ -399,6 +400,37 @@ def test_a_refused_batch_of_a_forgotten_producer_is_taken_when_there_is_room() -
         peer.produce("t", one)
         assert code(peer.reply()) == expected
     assert read(world, "t") == [b"other", bytes(1000), b"small"]
+
+
+@pytest.mark.parametrize("story", ["broken", "lower", "long ago", "a duplicate"])
+def test_a_refused_batch_holds_back_only_what_comes_behind_it(story: str) -> None:
+    world = World()
+    peer = world.peer()
+    peer.create("t", flush="os")
+
+    def sent(sequence: int, value: bytes = b"small", *, broken: bool = False) -> int:
+        one = bytearray(batch(value, producer_id=7, producer_epoch=0, base_sequence=sequence))
+        if broken:
+            one[-1] ^= 1
+        peer.produce("t", bytes(one))
+        return code(peer.reply())
+
+    if story == "a duplicate":
+        assert sent(50) == 0
+    world.disk.capacity = world.disk.used() + (500 if story != "broken" else 0)
+    refused = sent(50, bytes(1000), broken=story == "broken")
+    world.disk.capacity = None
+    if story == "broken":
+        assert refused != 0
+        assert sent(60) == 0, "nobody can speak for another producer with what is no batch"
+    elif story == "lower":
+        assert (refused, sent(60), sent(40)) == (STORAGE_ERROR, STORAGE_ERROR, 0)
+    elif story == "long ago":
+        assert (refused, sent(60)) == (STORAGE_ERROR, STORAGE_ERROR)
+        world.clock.now_ms += KEPT_MS + 1
+        assert sent(60) == 0, "nobody waits for it any more"
+    else:
+        assert (refused, sent(51), sent(53)) == (0, 0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
 
 def test_what_was_refused_is_another_leaders_affair_when_the_lead_is_lost() -> None:
