@@ -127,6 +127,7 @@ def drain(
     if undo and not wait:
         misused("--undo waits for nothing: leave --no-wait out")
     admin = cluster_admin(bootstrap, answer_s(timeout))
+    _voters(admin)
     brokers = admin.describe_cluster().brokers
     if broker not in brokers:
         fail(f"there is no broker {broker}; there are {', '.join(map(str, brokers))}")
@@ -180,6 +181,7 @@ def elect_leaders(
 ) -> None:
     """Let the first replica of every partition lead again, as far as it is in sync."""
     admin = cluster_admin(bootstrap, timeout)
+    _voters(admin)
     chosen = [admin.topic(name) for name in topic] if topic else admin.topics()
     wanted = [
         (each.name, partition.index)
@@ -208,6 +210,7 @@ def unregister(
 ) -> None:
     """Forget a broker that was drained and stopped."""
     admin = cluster_admin(bootstrap, timeout)
+    _voters(admin)
     brokers = admin.describe_cluster().brokers
     if broker not in brokers:
         fail(f"there is no broker {broker}; there are {', '.join(map(str, brokers))}")
@@ -250,6 +253,21 @@ def remove_voter(
     typer.echo(f"node {node} is no voter any more")
     if left in FEW_VOTERS:
         warn(FEW_VOTERS[left])
+
+
+def _voters(admin: "ClusterAdmin") -> set[int]:
+    """`NoController` if there is none: then what a node says of the others is what it knew last, and no ground to act.
+
+    Nobody where the cluster does not tell.
+    """
+    from skidway.client.errors import BrokerError, Unsupported
+
+    try:
+        return {voter.id for voter in admin.describe_quorum().voters}
+    except (BrokerError, Unsupported) as error:
+        if isinstance(error, BrokerError) and error.retriable:
+            raise
+        return set()
 
 
 def _describe(admin: "ClusterAdmin") -> dict[str, Any]:

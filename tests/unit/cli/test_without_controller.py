@@ -65,6 +65,10 @@ def test_commands_say_that_no_controller_answers(cluster: Cluster, monkeypatch: 
         (topic_command.app, ["delete", "orders", "--yes"]),
         (topic_command.app, ["reassign", "orders", "-p", "0=1"]),
         (cluster_command.app, ["add-voter", "4"]),
+        (cluster_command.app, ["elect-leaders"]),
+        (cluster_command.app, ["drain", "1"]),
+        (cluster_command.app, ["drain", "1", "--undo"]),
+        *((cluster_command.app, ["unregister", str(node)]) for node in (1, 2, 3)),
     ]:
         ended = CliRunner().invoke(app, [*words, "--timeout", "3"])
         assert ended.exit_code == 1, ended.output
