@@ -54,8 +54,8 @@ FEW_VOTERS = {
 """By how many are left: what that means."""
 NO_CONTROLLER = """\
 no controller: a majority of the voters is not reachable. Until it is, no leader is elected, no topic made, no broker
-fenced. Start the voters that are down (`skidway serve` with the same --data-dir and --voters), or look at the network
-between them. What is shown is what the node that was asked knew last."""
+fenced. Start the voters that are down again, with the flags (or the file) they were started with, or look at the
+network between them. What is shown is what the node that was asked knew last."""
 QUORUM_WAIT_MS = 5_000
 """An election takes less; without a controller all the rest is still worth seeing."""
 

@@ -47,7 +47,7 @@ STALE_METADATA = frozenset(
     }
 )
 
-LACKS_CONTROLLER = "are a majority of the voters up? `skidway cluster describe` shows"
+LACKS_CONTROLLER = "are a majority of the voters up? `skidway cluster describe` shows who answers"
 
 _SENTENCES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic or partition",

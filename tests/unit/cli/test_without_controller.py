@@ -20,7 +20,7 @@ from waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("cluster")  # never two clusters at once on few cores
 
-ASKS = "are a majority of the voters up? `skidway cluster describe` shows"
+ASKS = "are a majority of the voters up? `skidway cluster describe` shows who answers"
 
 
 def describe(*flags: str) -> str:
@@ -47,6 +47,7 @@ def test_the_voter_that_is_left_is_described(cluster: Cluster, monkeypatch: pyte
     left = leave_one_voter(cluster, monkeypatch, leader=leader)
     # A leader that has lost its followers leads on until it may no longer believe that they hear it.
     assert eventually(lambda: "no controller: a majority of the voters is not reachable" in describe())
+    assert "with the flags (or the file) they were started with" in describe()
     states = {line.split()[0]: line.split(None, 4)[4].rsplit(None, 2)[0] for line in describe().splitlines()[2:5]}
     assert states == {str(node): "answers" if node == left else "no answer" for node in (1, 2, 3)}
     document = json.loads(describe("--json"))
