@@ -127,7 +127,7 @@ def drain(
     if undo and not wait:
         misused("--undo waits for nothing: leave --no-wait out")
     admin = cluster_admin(bootstrap, answer_s(timeout))
-    _voters(admin)
+    voters = _voters(admin)
     brokers = admin.describe_cluster().brokers
     if broker not in brokers:
         fail(f"there is no broker {broker}; there are {', '.join(map(str, brokers))}")
@@ -140,6 +140,7 @@ def drain(
         # Nothing new is placed on it from now on; what was placed meanwhile moves too.
         moves = _moves_off(admin, broker)
     carry_out(admin, moves, dry_run=dry_run, wait_s=move_s(timeout) if wait else None)
+    _warn_of_vote(broker, voters)
 
 
 def _undo_drain(admin: "ClusterAdmin", broker: "BrokerState", *, dry_run: bool) -> None:
@@ -210,7 +211,7 @@ def unregister(
 ) -> None:
     """Forget a broker that was drained and stopped."""
     admin = cluster_admin(bootstrap, timeout)
-    _voters(admin)
+    voters = _voters(admin)
     brokers = admin.describe_cluster().brokers
     if broker not in brokers:
         fail(f"there is no broker {broker}; there are {', '.join(map(str, brokers))}")
@@ -221,6 +222,7 @@ def unregister(
         fail(f"broker {broker} has replicas of {kept} partitions; move them first: skidway cluster drain {broker}")
     admin.unregister_broker(broker)
     typer.echo(f"broker {broker} is forgotten")
+    _warn_of_vote(broker, voters)
 
 
 @app.command("add-voter", epilog="Example: skidway cluster add-voter 4 --at controller-4.example:9092")
@@ -268,6 +270,12 @@ def _voters(admin: "ClusterAdmin") -> set[int]:
         if isinstance(error, BrokerError) and error.retriable:
             raise
         return set()
+
+
+def _warn_of_vote(node: int, voters: set[int]) -> None:
+    if node in voters:
+        text = f"node {node} is still a voter, and is missed as one when it is gone"
+        warn(f"{text}: skidway cluster remove-voter {node}")
 
 
 def _describe(admin: "ClusterAdmin") -> dict[str, Any]:

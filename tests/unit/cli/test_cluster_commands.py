@@ -305,10 +305,14 @@ def a_node_dies(data_dir: Path) -> None:
     # It will not come back: others take its replicas, and it is forgotten.
     assert "broker 1 is up; stop it first" in skidway("cluster", "unregister", "1", fails=True)
     assert "broker 3 has replicas of 4 partitions" in skidway("cluster", "unregister", "3", fails=True)
-    assert "broker 3 is empty" in skidway("cluster", "drain", "3")
+    said = skidway("cluster", "drain", "3")
+    assert "broker 3 is empty" in said
+    assert "node 3 is still a voter" in said
     soon(lambda: described()["under_replicated"] == [])
     soon(lambda: state_of(3) == "fenced, drained")
-    assert "broker 3 is forgotten" in skidway("cluster", "unregister", "3")
+    said = skidway("cluster", "unregister", "3")
+    assert "broker 3 is forgotten" in said
+    assert "node 3 is still a voter, and is missed as one when it is gone: skidway cluster remove-voter 3" in said
     soon(lambda: {node["node"] for node in described()["nodes"] if "broker" in node["roles"]} == {1, 2, 4})
 
 
