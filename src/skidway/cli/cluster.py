@@ -146,11 +146,16 @@ def drain(
 def _undo_drain(admin: "ClusterAdmin", broker: "BrokerState", *, dry_run: bool) -> None:
     if not broker.drained:
         typer.echo(f"broker {broker.id} is not drained")
-    elif dry_run:
+        return
+    if dry_run:
         typer.echo(f"new replicas would be placed on broker {broker.id} again")
     else:
         admin.keep_drained(broker.id, False)
         typer.echo(f"new replicas are placed on broker {broker.id} again; what has moved stays where it is")
+    leaving = [topic for (topic, _), move in admin.reassignments().items() if broker.id in move.removing]
+    if leaving:
+        command = f"skidway topic reassign {' '.join(sorted(set(leaving)))} --cancel"
+        warn(f"{len(leaving)} partitions still move off broker {broker.id}, and go on moving: {command} puts them back")
 
 
 def _moves_off(admin: "ClusterAdmin", broker: int) -> Moves:
