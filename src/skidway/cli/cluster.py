@@ -54,8 +54,8 @@ FEW_VOTERS = {
 """By how many are left: what that means."""
 NO_CONTROLLER = """\
 no controller: a majority of the voters is not reachable. Until it is, no leader is elected, no topic made, no broker
-fenced. Start the voters that are down (`skidway serve` with the same --data-dir and --voters), or look at the network
-between them. What is shown is what the node that was asked knew last."""
+fenced. Start the voters that are down again, with the flags (or the file) they were started with, or look at the
+network between them. What is shown is what the node that was asked knew last."""
 QUORUM_WAIT_MS = 5_000
 """An election takes less; without a controller all the rest is still worth seeing."""
 
@@ -127,6 +127,7 @@ def drain(
     if undo and not wait:
         misused("--undo waits for nothing: leave --no-wait out")
     admin = cluster_admin(bootstrap, answer_s(timeout))
+    voters = _voters(admin)
     brokers = admin.describe_cluster().brokers
     if broker not in brokers:
         fail(f"there is no broker {broker}; there are {', '.join(map(str, brokers))}")
@@ -139,16 +140,22 @@ def drain(
         # Nothing new is placed on it from now on; what was placed meanwhile moves too.
         moves = _moves_off(admin, broker)
     carry_out(admin, moves, dry_run=dry_run, wait_s=move_s(timeout) if wait else None)
+    _warn_of_vote(broker, voters)
 
 
 def _undo_drain(admin: "ClusterAdmin", broker: "BrokerState", *, dry_run: bool) -> None:
     if not broker.drained:
         typer.echo(f"broker {broker.id} is not drained")
-    elif dry_run:
+        return
+    if dry_run:
         typer.echo(f"new replicas would be placed on broker {broker.id} again")
     else:
         admin.keep_drained(broker.id, False)
         typer.echo(f"new replicas are placed on broker {broker.id} again; what has moved stays where it is")
+    leaving = [topic for (topic, _), move in admin.reassignments().items() if broker.id in move.removing]
+    if leaving:
+        command = f"skidway topic reassign {' '.join(sorted(set(leaving)))} --cancel"
+        warn(f"{len(leaving)} partitions still move off broker {broker.id}, and go on moving: {command} puts them back")
 
 
 def _moves_off(admin: "ClusterAdmin", broker: int) -> Moves:
@@ -180,6 +187,7 @@ def elect_leaders(
 ) -> None:
     """Let the first replica of every partition lead again, as far as it is in sync."""
     admin = cluster_admin(bootstrap, timeout)
+    _voters(admin)
     chosen = [admin.topic(name) for name in topic] if topic else admin.topics()
     wanted = [
         (each.name, partition.index)
@@ -208,6 +216,7 @@ def unregister(
 ) -> None:
     """Forget a broker that was drained and stopped."""
     admin = cluster_admin(bootstrap, timeout)
+    voters = _voters(admin)
     brokers = admin.describe_cluster().brokers
     if broker not in brokers:
         fail(f"there is no broker {broker}; there are {', '.join(map(str, brokers))}")
@@ -218,6 +227,7 @@ def unregister(
         fail(f"broker {broker} has replicas of {kept} partitions; move them first: skidway cluster drain {broker}")
     admin.unregister_broker(broker)
     typer.echo(f"broker {broker} is forgotten")
+    _warn_of_vote(broker, voters)
 
 
 @app.command("add-voter", epilog="Example: skidway cluster add-voter 4 --at controller-4.example:9092")
@@ -250,6 +260,27 @@ def remove_voter(
     typer.echo(f"node {node} is no voter any more")
     if left in FEW_VOTERS:
         warn(FEW_VOTERS[left])
+
+
+def _voters(admin: "ClusterAdmin") -> set[int]:
+    """`NoController` if there is none: then what a node says of the others is what it knew last, and no ground to act.
+
+    Nobody where the cluster does not tell.
+    """
+    from skidway.client.errors import BrokerError, Unsupported
+
+    try:
+        return {voter.id for voter in admin.describe_quorum().voters}
+    except (BrokerError, Unsupported) as error:
+        if isinstance(error, BrokerError) and error.retriable:
+            raise
+        return set()
+
+
+def _warn_of_vote(node: int, voters: set[int]) -> None:
+    if node in voters:
+        text = f"node {node} is still a voter, and is missed as one when it is gone"
+        warn(f"{text}: skidway cluster remove-voter {node}")
 
 
 def _describe(admin: "ClusterAdmin") -> dict[str, Any]:

@@ -183,7 +183,9 @@ def open_to_new(brokers: "dict[int, BrokerState]") -> list[int]:
 def drained_too(brokers: "dict[int, BrokerState]", *, but: int | None = None) -> str:
     """Which other brokers do not count, and why, for who thinks that there are enough."""
     others = [broker.id for broker in brokers.values() if broker.drained and broker.id != but]
-    return f" (without drained ones: {ids(others)})" if others else ""
+    if not others:
+        return ""
+    return f", as broker{'s' if len(others) > 1 else ''} {ids(others)} {'are' if len(others) > 1 else 'is'} drained"
 
 
 def _refuse_absent(brokers: "dict[int, BrokerState]", wanted: Iterable[int]) -> None:

@@ -19,8 +19,10 @@ from skidway.client.errors import (
     ClientError,
     ConnectionLost,
     NoController,
+    NotReady,
     ReplyTimeout,
     Unreachable,
+    Unsupported,
     check,
 )
 from skidway.errors import ErrorCode
@@ -116,15 +118,34 @@ class Cluster:
         for connection in self._connections.values():
             if not connection.closed and not connection.awaited:
                 return connection
-        failures: list[ClientError] = []
+        failures: dict[Address, ClientError] = {}
         for address in dict.fromkeys([*self.picture.brokers.values(), *self.bootstrap]):
             try:
-                return self.connect(address)
+                return self._connect_answering(address)
             except (Unreachable, ConnectionLost, ReplyTimeout) as error:
-                failures.append(error)
+                failures[address] = error
+        waiting = [address for address, error in failures.items() if isinstance(error, ConnectionLost)]
+        others = list(dict.fromkeys(str(error) for address, error in failures.items() if address not in waiting))
+        if waiting:
+            raise NotReady(waiting, others)
         if len(failures) == 1:
-            raise failures[0]
-        raise Unreachable("; ".join(dict.fromkeys(str(failure) for failure in failures)))
+            raise next(iter(failures.values()))
+        raise Unreachable("; ".join(others))
+
+    def _connect_answering(self, address: Address) -> Connection:
+        """A node without a majority of the voters takes connections, and hangs up at the first real question."""
+        known = self._connections.get(address)
+        connection = self.connect(address)
+        if connection is known:
+            return connection
+        try:
+            reply = connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False), MetadataResponse)
+        except Unsupported:
+            return connection  # whatever it is there for, it may answer that
+        if reply.error_code:
+            connection.close()
+            raise ConnectionLost(str(BrokerError(reply.error_code, f"asking {address} for the cluster's metadata")))
+        return connection
 
     def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> Picture:
         """Ask for the brokers and some topics (None: all of them). Topics with errors are left out of the picture."""
@@ -220,7 +241,7 @@ class Cluster:
         address = self.picture.brokers.get(self.picture.controller)
         if address is not None:
             try:
-                return self.connect(address)
+                return self._connect_answering(address)
             except (Unreachable, ConnectionLost, ReplyTimeout):
                 self.picture.controller = -1  # gone, and another one is elected meanwhile
         return self.any_broker()
@@ -253,14 +274,16 @@ class Cluster:
         self, attempt: Callable[[], Result], *, topics: Iterable[str] = (), timeout_ms: int | None = None
     ) -> Result:
         """Call until it works, the broker refuses for good, or the time is up. `topics`: looked up again on the way."""
-        deadline = time.monotonic() + (self.timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        began = time.monotonic()
+        patience_ms = self.timeout_ms if timeout_ms is None else timeout_ms
         pause_ms = RETRY_PAUSE_MS
         while True:
             try:
                 return attempt()
             except (BrokerError, ConnectionLost, Unreachable) as error:
                 again = error.retriable if isinstance(error, BrokerError) else self._known_alive(error)
-                if not again or time.monotonic() + pause_ms / 1000 > deadline:
+                wait_ms = min(patience_ms, self.controller_wait_ms) if isinstance(error, NotReady) else patience_ms
+                if not again or time.monotonic() + pause_ms / 1000 > began + wait_ms / 1000:
                     raise
                 if not isinstance(error, BrokerError) or error.code in STALE_METADATA:
                     for topic in topics:

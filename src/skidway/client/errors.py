@@ -47,7 +47,7 @@ STALE_METADATA = frozenset(
     }
 )
 
-LACKS_CONTROLLER = "are a majority of the voters up? `skidway cluster describe` shows"
+LACKS_CONTROLLER = "are a majority of the voters up? `skidway cluster describe` shows who answers"
 
 _SENTENCES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic or partition",
@@ -83,6 +83,17 @@ class Unreachable(ClientError):
 
 class ConnectionLost(ClientError):
     """The connection broke while a reply was due: the request may or may not have been carried out."""
+
+
+class NotReady(ConnectionLost):
+    """Nobody answers, and some take connections only to hang up: so do nodes that wait for a majority of the voters."""
+
+    def __init__(self, waiting: Sequence[object], others: Sequence[str]) -> None:
+        """`waiting`: addresses of those that hang up. `others`: what is wrong with the rest, in sentences."""
+        one = len(waiting) == 1
+        named = f"{', '.join(map(str, waiting))} {'closes' if one else 'close'} the connection"
+        reason = f"{'it' if one else 'they'} may be waiting for a majority of the voters: start those that are down"
+        super().__init__("; ".join([f"no node answers: {named}; {reason}", *others]))
 
 
 class ReplyTimeout(ClientError):

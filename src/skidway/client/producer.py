@@ -12,6 +12,7 @@ from types import TracebackType
 from skidway.client.cluster import Cluster, NoSuchPartition
 from skidway.client.connection import Connection
 from skidway.client.errors import (
+    LACKS_CONTROLLER,
     BadReply,
     BrokerError,
     ClientError,
@@ -231,7 +232,10 @@ class Producer:
     def _ask_identity(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=INT32_MAX)
         reply = self.cluster.any_broker().call(request, InitProducerIdResponse)
-        check(reply.error_code, "asking for a producer id")
+        # Ids are given out by the controller: whoever is asked has found none.
+        lacking = reply.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        message = f"no controller can be reached: {LACKS_CONTROLLER}" if lacking else None
+        check(reply.error_code, "asking for a producer id", message)
         return reply.producer_id, reply.producer_epoch
 
     def _send_all(self, outgoing: Sequence[_Outgoing], delivered: list[Delivered]) -> list[_Outgoing]:

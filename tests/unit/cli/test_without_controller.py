@@ -6,15 +6,21 @@ import pytest
 from typer.testing import CliRunner
 
 from skidway.cli import cluster as cluster_command
+from skidway.cli import consume as consume_command
 from skidway.cli import topic as topic_command
+from skidway.client.addresses import parse_address
 from skidway.client.admin import Admin
 from skidway.client.cluster import Cluster as Client
+from skidway.client.cluster_admin import ClusterAdmin
+from skidway.client.connection import Connection
+from skidway.client.errors import ClientError
+from skidway.client.producer import Producer
 from skidway.testing import Cluster
 from waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("cluster")  # never two clusters at once on few cores
 
-ASKS = "are a majority of the voters up? `skidway cluster describe` shows"
+ASKS = "are a majority of the voters up? `skidway cluster describe` shows who answers"
 
 
 def describe(*flags: str) -> str:
@@ -41,6 +47,7 @@ def test_the_voter_that_is_left_is_described(cluster: Cluster, monkeypatch: pyte
     left = leave_one_voter(cluster, monkeypatch, leader=leader)
     # A leader that has lost its followers leads on until it may no longer believe that they hear it.
     assert eventually(lambda: "no controller: a majority of the voters is not reachable" in describe())
+    assert "with the flags (or the file) they were started with" in describe()
     states = {line.split()[0]: line.split(None, 4)[4].rsplit(None, 2)[0] for line in describe().splitlines()[2:5]}
     assert states == {str(node): "answers" if node == left else "no answer" for node in (1, 2, 3)}
     document = json.loads(describe("--json"))
@@ -59,6 +66,10 @@ def test_commands_say_that_no_controller_answers(cluster: Cluster, monkeypatch: 
         (topic_command.app, ["delete", "orders", "--yes"]),
         (topic_command.app, ["reassign", "orders", "-p", "0=1"]),
         (cluster_command.app, ["add-voter", "4"]),
+        (cluster_command.app, ["elect-leaders"]),
+        (cluster_command.app, ["drain", "1"]),
+        (cluster_command.app, ["drain", "1", "--undo"]),
+        *((cluster_command.app, ["unregister", str(node)]) for node in (1, 2, 3)),
     ]:
         ended = CliRunner().invoke(app, [*words, "--timeout", "3"])
         assert ended.exit_code == 1, ended.output
@@ -98,3 +109,39 @@ def test_a_change_of_controllers_is_waited_for(cluster: Cluster, monkeypatch: py
         ended = CliRunner().invoke(topic_command.app, ["create", topic, "-r", "2"])
         assert ended.exit_code == 0, ended.output
         cluster.start(controller)
+
+
+@pytest.mark.skidway(nodes=4, voters=3, flush="os")
+def test_a_node_that_waits_for_the_others_is_passed_over(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes connections, and hangs up: the next address is asked, and if there is none, it is said why."""
+    with Client(cluster.bootstrap) as client:
+        Admin(client).create_topic("orders", partitions=1, replication=1)
+        ClusterAdmin(client).reassign({("orders", 0): [4]})
+        assert eventually(lambda: Admin(client).topic("orders").partitions[0].leader == 4)
+        Producer(client).send_now("orders", b"coffee")
+    cluster.kill(1, 2, 3)
+    cluster.start(1, wait=False)
+    waiting = cluster[1].bootstrap
+    assert eventually(lambda: accepts(waiting))
+
+    monkeypatch.setenv("SKIDWAY_BOOTSTRAP", f"{waiting},{cluster[4].bootstrap}")
+    assert "no controller: a majority of the voters is not reachable" in describe()
+    ended = CliRunner().invoke(consume_command.app, ["orders"])
+    assert (ended.exit_code, "coffee" in ended.stdout) == (0, True), ended.output
+    ended = CliRunner().invoke(topic_command.app, ["create", "more", "--timeout", "3"])
+    assert (ended.exit_code, "no controller answered within 3 s" in ended.output) == (1, True), ended.output
+
+    monkeypatch.setenv("SKIDWAY_BOOTSTRAP", f"{waiting},{cluster[2].bootstrap}")
+    for app, words in [(cluster_command.app, ["describe"]), (topic_command.app, ["create", "more"])]:
+        ended = CliRunner().invoke(app, words)
+        assert ended.exit_code == 1, ended.output
+        assert f"no node answers: {waiting} closes the connection; it may be waiting for a majority" in ended.output
+        assert f"cannot reach {cluster[2].bootstrap}: connection refused" in ended.output
+
+
+def accepts(bootstrap: str) -> bool:
+    try:
+        Connection(parse_address(bootstrap)).close()
+    except ClientError:
+        return False
+    return True

@@ -9,8 +9,9 @@ import pytest
 from scripted import Answer, ScriptedPeer, reply, versions
 
 from skidway.client.addresses import Address
+from skidway.client.cluster import Cluster
 from skidway.client.connection import Connection
-from skidway.client.errors import BadReply, ConnectionLost, ReplyTimeout, Unreachable, Unsendable, Unsupported
+from skidway.client.errors import BadReply, ConnectionLost, NotReady, ReplyTimeout, Unreachable, Unsendable, Unsupported
 from skidway.errors import ErrorCode
 from skidway.wire.headers import RequestHeader
 from skidway.wire.schema.api_versions import ApiVersion, ApiVersionsResponse
@@ -19,6 +20,7 @@ from skidway.wire.schema.metadata import MetadataRequest, MetadataRequestTopic, 
 METADATA = 3
 API_VERSIONS = 18
 EVERYTHING = versions(k18=(0, 4), k3=(0, 13))
+NOT_NOW = MetadataResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
 
 
 @pytest.fixture
@@ -153,3 +155,32 @@ def test_a_request_that_does_not_fit_is_not_sent(peer: Callable[[Answer], Script
         connection.call(endless, MetadataResponse)
     assert connection.call(MetadataRequest(), MetadataResponse).cluster_id == "c"
     connection.close()
+
+
+def test_whoever_hangs_up_is_passed_over(peer: Callable[[Answer], ScriptedPeer]) -> None:
+    """As a node does that waits for a majority of the voters."""
+    waiting = peer(after_versions(lambda header: None)).address
+    unwilling = peer(after_versions(lambda header: reply(header, NOT_NOW))).address
+    willing = peer(after_versions(lambda header: reply(header, MetadataResponse(cluster_id="c")))).address
+    with Cluster(f"{waiting},{unwilling},{willing}") as cluster:
+        assert cluster.refresh([]).cluster_id == "c"
+        assert cluster.any_broker().address == willing
+
+
+def test_nobody_is_left_who_does_not_hang_up(peer: Callable[[Answer], ScriptedPeer]) -> None:
+    waiting = [peer(after_versions(lambda header: None)).address for _ in range(2)]
+    with Cluster(f"{waiting[0]},{waiting[1]}") as cluster, pytest.raises(NotReady) as refused:
+        cluster.refresh([])
+    assert f"{waiting[0]}, {waiting[1]} close the connection" in str(refused.value)
+    assert "they may be waiting for a majority of the voters" in str(refused.value)
+
+
+def test_one_that_hangs_up_for_a_moment_is_waited_for(peer: Callable[[Answer], ScriptedPeer]) -> None:
+    turns = iter([None, None, MetadataResponse(cluster_id="c"), MetadataResponse(cluster_id="c")])
+
+    def start_slowly(header: RequestHeader) -> bytes | None:
+        message = next(turns)
+        return None if message is None else reply(header, message)
+
+    with Cluster(str(peer(after_versions(start_slowly)).address)) as cluster:
+        assert cluster.retrying(lambda: cluster.refresh([])).cluster_id == "c"

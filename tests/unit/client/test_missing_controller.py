@@ -8,12 +8,19 @@ from scripted import ScriptedPeer, reply, versions
 
 from skidway.client import controller_watch
 from skidway.client.cluster import Cluster
-from skidway.client.errors import NoController
+from skidway.client.errors import BrokerError, NoController
+from skidway.client.producer import Producer
 from skidway.errors import ErrorCode
 from skidway.wire.headers import RequestHeader
 from skidway.wire.schema.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from skidway.wire.schema.describe_quorum import DescribeQuorumResponse, ResponsePartitionData, ResponseTopicData
-from skidway.wire.schema.metadata import MetadataResponse, MetadataResponseBroker
+from skidway.wire.schema.init_producer_id import InitProducerIdResponse
+from skidway.wire.schema.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 
 API_VERSIONS, METADATA, DELETE_TOPICS, DESCRIBE_QUORUM = 18, 3, 20, 55
 EVERYTHING = versions(k18=(0, 4), k3=(0, 13), k20=(1, 6), k55=(0, 2))
@@ -118,3 +125,23 @@ def test_who_is_told_how_long_or_cannot_look_waits_that_long(node: Node, told: s
     ):
         delete(cluster)
     assert node.looked == 0
+
+
+def test_a_producer_is_told_who_gives_out_ids() -> None:
+    def answer(header: RequestHeader) -> bytes:
+        if header.api_key == API_VERSIONS:
+            return reply(header, versions(k18=(0, 4), k3=(0, 13), k22=(0, 5)))
+        if header.api_key == METADATA:
+            here = MetadataResponseBroker(1, peer.address.host, peer.address.port)
+            partition = MetadataResponsePartition(partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1])
+            topic = MetadataResponseTopic(name="orders", partitions=[partition])
+            return reply(header, MetadataResponse(brokers=[here], controller_id=1, topics=[topic]))
+        return reply(header, InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+    peer = ScriptedPeer(answer)
+    with (
+        Cluster(str(peer.address), timeout_ms=100) as cluster,
+        pytest.raises(BrokerError, match="asking for a producer id: no controller can be reached: are a majority"),
+    ):
+        Producer(cluster).send_now("orders", b"coffee")
+    peer.close()
