@@ -5,7 +5,9 @@ A disk does not always give back what it got, and nobody looks at an old segment
 any thread, `finish`, until it `is_done`. Files are only read. What a ticket found counts only if the segment is still
 the same afterwards: one that was replaced, given up or cut meanwhile tells nothing.
 
-Beside each checksum the offsets and leader epochs are looked at, which it does not cover: they never go back.
+Beside each checksum the offsets and leader epochs are looked at, which it does not cover: they never go back, and a
+segment's first batch does not begin before the segment. A log goes on in another segment only when the one before has
+something, so an empty one that is not the last was emptied.
 """
 
 from __future__ import annotations
@@ -36,13 +38,13 @@ class Progress:
 
     __slots__ = ("crc", "epoch", "expected_crc", "missing", "next_offset", "position")
 
-    def __init__(self) -> None:
+    def __init__(self, base_offset: int) -> None:
         self.position = 0
         self.missing = 0
         """Bytes of the batch under way, from `position` on."""
         self.crc = 0
         self.expected_crc = 0
-        self.next_offset = 0
+        self.next_offset = base_offset
         self.epoch = -1
 
 
@@ -65,6 +67,8 @@ class CheckTicket:
     def run(self) -> None:
         progress = self._progress
         try:
+            if not self._end:
+                raise DamagedLog(f"{self._path} is empty, and had batches: the next segment is at {self._end_offset}")
             file = self._disk.open(self._path)
             while progress.position < self._end:
                 self._read_on(file, progress.position)
@@ -126,19 +130,16 @@ class CheckTicket:
 class SegmentCheck:
     """Of one segment, as far as it is synced when this begins."""
 
-    __slots__ = ("_cuts", "_end", "_end_offset", "_log", "_progress", "segment")
+    __slots__ = ("_cuts", "_end", "_end_offset", "_log", "_progress", "is_done", "segment")
 
     def __init__(self, log: Log, segment: Segment, end_offset: int) -> None:
         self._log = log
         self._cuts = log.truncated.count
         self._end = segment.synced_size
         self._end_offset = end_offset
-        self._progress = Progress()
+        self._progress = Progress(segment.base_offset)
+        self.is_done = False
         self.segment = segment
-
-    @property
-    def is_done(self) -> bool:
-        return self._progress.position >= self._end
 
     @property
     def is_void(self) -> bool:
@@ -153,9 +154,9 @@ class SegmentCheck:
 
     def finish(self, ticket: CheckTicket) -> str | None:
         """The ticket ran: what is damaged, if anything is. The rest of a damaged segment is left alone."""
-        if self.is_void or ticket.damage is None:
+        if self.is_void:
             return None
-        self._progress.position = self._end
+        self.is_done = ticket.damage is not None or self._progress.position >= self._end
         return ticket.damage
 
 
@@ -166,7 +167,10 @@ def next_check(log: Log, after: int = -1) -> SegmentCheck | None:
     segments = log.segments
     for number, segment in enumerate(segments):
         # While it is pinned its file has another name, and was written a moment ago.
-        if segment.base_offset > after and segment.synced_size and not segment.pinned:
-            is_last = number + 1 == len(segments)
+        if segment.base_offset <= after or segment.pinned:
+            continue
+        is_last = number + 1 == len(segments)
+        is_emptied = not is_last and not segment.size
+        if segment.synced_size or is_emptied:
             return SegmentCheck(log, segment, log.end_offset if is_last else segments[number + 1].base_offset)
     return None
