@@ -29,7 +29,18 @@ SLICE_BYTES = 1 << 20
 READ_BYTES = 256 << 10
 SLICE_BATCHES = 1_000
 """After so many it ends with what was read at once: the event loop waits while a thread works in Python."""
-UNREADABLE = (errno.EIO, errno.ENOENT, errno.ENXIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO))
+UNREADABLE = (
+    errno.EIO,
+    errno.ENOENT,
+    errno.ENXIO,
+    errno.EBADMSG,
+    getattr(errno, "EUCLEAN", errno.EIO),
+    # Something else has its name: a directory, a link that leads nowhere, a pipe.
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ELOOP,
+    errno.ESPIPE,
+)
 """What a disk or a file system says whose bytes, or names, are gone. Anything else may be otherwise later."""
 
 
@@ -79,14 +90,14 @@ class CheckTicket:
         except OSError as error:
             if error.errno not in UNREADABLE:
                 raise
-            self.damage = f"{self._path} cannot be read at {progress.position}: {error}"
+            self.damage = f"{self._path} cannot be read at byte {progress.position}: {error}"
 
     def _read_on(self, file: File, position: int) -> None:
         wanted = min(READ_BYTES, self._end - position)
         data = file.read_at(position, wanted)
         self.bytes_read += len(data)
         if len(data) < wanted:
-            raise DamagedLog(f"{self._path} ends at {position + len(data)}, and had {self._end} bytes")
+            raise DamagedLog(f"{self._path} ends at byte {position + len(data)}, and had {self._end} bytes")
         self._check(memoryview(data), position)
 
     def _check(self, data: memoryview, start: int) -> None:
@@ -104,9 +115,11 @@ class CheckTicket:
             at += here
             missing -= here
             if not missing and crc != expected_crc:
-                raise DamagedLog(f"{self._path} has a damaged batch that ends at {start + at}: its checksum is wrong")
+                raise DamagedLog(
+                    f"{self._path} has a damaged batch that ends at byte {start + at}: its checksum is wrong"
+                )
         if not at:
-            raise DamagedLog(f"{self._path} ends inside a batch at {start}")
+            raise DamagedLog(f"{self._path} ends inside a batch at byte {start}")
         progress.position, progress.missing = start + at, missing
         progress.crc, progress.expected_crc = crc, expected_crc
 
@@ -116,12 +129,16 @@ class CheckTicket:
         fields = HEADER.unpack_from(data, at)
         size = fields[1] + PREFIX_BYTES
         if fields[3] != MAGIC or size < HEADER_BYTES or position + size > self._end:
-            raise DamagedLog(f"{self._path} has no batch at {position}")
+            raise DamagedLog(f"{self._path} has no batch at byte {position}")
         last_offset = fields[0] + fields[6]
         if fields[0] < progress.next_offset or not fields[0] <= last_offset < self._end_offset:
-            raise DamagedLog(f"{self._path} has a batch at {position} with offsets that belong elsewhere ({fields[0]})")
+            raise DamagedLog(
+                f"{self._path} has a batch at byte {position} with offsets that belong elsewhere ({fields[0]})"
+            )
         if fields[2] < progress.epoch:
-            raise DamagedLog(f"{self._path} has a batch at {position} with the leader epoch {fields[2]}, an older one")
+            raise DamagedLog(
+                f"{self._path} has a batch at byte {position} with the leader epoch {fields[2]}, an older one"
+            )
         progress.next_offset, progress.epoch = last_offset + 1, fields[2]
         self._batches += 1
         return size - CHECKED_POSITION, fields[4]
@@ -158,6 +175,10 @@ class SegmentCheck:
             return None
         self.is_done = ticket.damage is not None or self._progress.position >= self._end
         return ticket.damage
+
+    def give_up(self) -> None:
+        """A ticket could not read now: the segment is left for another time."""
+        self.is_done = True
 
 
 def next_check(log: Log, after: int = -1) -> SegmentCheck | None:

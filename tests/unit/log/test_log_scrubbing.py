@@ -1,7 +1,9 @@
 """A log's segments are read slice by slice and every batch is checked; what changes meanwhile is not damage."""
 
 import errno
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from struct import pack_into
 from typing import Any
 
@@ -15,6 +17,7 @@ from skidway.log.scrubbing import READ_BYTES, SLICE_BATCHES, SLICE_BYTES, Segmen
 from skidway.log.settings import LogSettings
 from skidway.records.batch import HEADER_BYTES
 from skidway.records.record import Record, build_batch
+from skidway.server.disk import RealDisk
 from skidway.sim.disk import SimDisk
 
 SMALL = LogSettings(segment_bytes=1_000)
@@ -334,6 +337,33 @@ def test_a_disk_that_cannot_read_is_one_thing_and_too_many_open_files_another(
     else:
         with pytest.raises(OSError, match="says no"):
             ticket.run()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("what", ["a directory", "a link to itself", "a pipe", "a link to a pipe"])
+def test_a_file_that_is_something_else_now_is_damaged_and_holds_nobody_up(tmp_path: Path, what: str) -> None:
+    real = RealDisk(str(tmp_path))
+    log = open_log(real, SMALL)
+    while len(log.segments) < 4:
+        append(log)
+    commit(log)
+    for segment in log.segments:
+        segment.unload()
+    path = tmp_path / path_of(log, 1)
+    path.unlink()
+    if what == "a directory":
+        path.mkdir()
+    elif what == "a link to itself":
+        path.symlink_to(path)
+    else:
+        pipe = path if what == "a pipe" else tmp_path / "pipe"
+        os.mkfifo(pipe)
+        if pipe != path:
+            path.symlink_to(pipe)
+    found = scrub(log)
+    assert list(found) == [log.segments[1].base_offset]
+    assert "cannot be read at byte 0" in found[log.segments[1].base_offset]
+    real.close()
 
 
 def test_after_a_loss_of_power_what_came_back_is_checked_too(disk: SimDisk) -> None:
