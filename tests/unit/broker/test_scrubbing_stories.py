@@ -64,6 +64,8 @@ def test_a_copy_that_rots_with_nobody_reading_it_is_fetched_anew(leads: bool, of
     assert produce(cluster, "t", b"e") == 0
     cluster.pass_time(20_000)
     assert told_of_damage(cluster) == [damaged], "what was fetched anew is sound"
+    whole = [number for number, lines in cluster.events.items() for line in lines if "t-0: whole again" in line]
+    assert whole == [damaged]
 
 
 def test_the_last_copy_is_served_on_until_another_has_everything() -> None:
