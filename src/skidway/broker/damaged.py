@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from skidway.broker.partition import Partition
 
 REFUSED_RETRY_MS = 5_000
+LOOK_MS = 1_000
+"""Between two looks whether a copy that was given up is in sync again."""
 UNKNOWN_EPOCH = -1
 """Of brokers about which nothing is said but that they stay in sync."""
 
@@ -49,8 +51,11 @@ class DamagedCopies:
         """Those the controller counts on, and when it is to be asked about them."""
         self._told: set[Partition] = set()
         """Those of which an operator knows that nobody can take over."""
+        self._given_up: set[Partition] = set()
+        """Those nobody can read, until they are fetched anew: the operator hears when they are."""
         self._asking = False
         self._timer: Timer | None = None
+        self._look_timer: Timer | None = None
 
     def found(self, partition: Partition, damage: str) -> None:
         """A part of its log that was stored long ago is not what it was."""
@@ -67,6 +72,9 @@ class DamagedCopies:
             damage, _ = self._found.pop(partition)
             self.node.compactions.on_removed(partition)
             partition.quarantine(damage)
+        if partition.log.quarantined and not partition.alone:
+            self._given_up.add(partition)
+            self._arm_look()
         is_in_the_way = partition.log.quarantined and partition.counted_on and not partition.alone
         if is_in_the_way or partition in self._found:
             self._due[partition] = self.node.clock.monotonic_ms()
@@ -78,6 +86,19 @@ class DamagedCopies:
         self._found.pop(partition, None)
         self._due.pop(partition, None)
         self._told.discard(partition)
+        self._given_up.discard(partition)
+
+    def _arm_look(self) -> None:
+        if self._given_up and (self._look_timer is None or not self._look_timer.armed):
+            self._look_timer = self.node.timers.at(self.node.clock.monotonic_ms() + LOOK_MS, self._look)
+
+    def _look(self) -> None:
+        node_id = self.node.settings.node_id
+        for partition in list(self._given_up):
+            if not partition.log.quarantined and node_id in partition.role.in_sync:
+                self._given_up.discard(partition)
+                self.node.on_event(f"{partition}: whole again, fetched anew and in sync")
+        self._arm_look()
 
     def _is_given_up(self, partition: Partition) -> bool:
         """Nobody counts on it, and nothing that was said about it before counts any more."""

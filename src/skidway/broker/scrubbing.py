@@ -31,14 +31,16 @@ LOOKS_PER_TURN_MAX = 500
 class Pass:
     """Once over everything."""
 
-    __slots__ = ("begun_ms", "bytes_read", "check", "damaged", "partition", "rest", "segments")
+    __slots__ = ("begun_ms", "bytes_read", "check", "damaged", "partition", "rest", "segments", "told", "unread")
 
     def __init__(self, partitions: list[Partition | QuorumHost], now_ms: int) -> None:
         self.begun_ms = now_ms
         self.rest = deque(partitions)
         self.partition: Partition | QuorumHost | None = None
         self.check: SegmentCheck | None = None
-        self.bytes_read = self.segments = self.damaged = 0
+        self.bytes_read = self.segments = self.damaged = self.unread = 0
+        self.told: Partition | QuorumHost | None = None
+        """The last one of which a segment could not be read."""
 
     def leave_partition(self) -> None:
         self.partition = self.check = None
@@ -100,8 +102,7 @@ class Scrubbing:
         under_way.bytes_read += ticket.bytes_read
         partition = under_way.partition
         if error is not None:
-            self.node.on_trouble(f"{partition} could not be checked, left for the next time: {error}")
-            under_way.leave_partition()
+            self._on_unread(under_way, partition, under_way.check, error)
         elif (damage := under_way.check.finish(ticket)) is not None and not partition.removed:
             self._on_damage(under_way, partition, damage)
         cost = max(ticket.bytes_read, SLICE_COST_MIN)
@@ -110,6 +111,19 @@ class Scrubbing:
         self._arm(max(self._begun_ms + wait_ms, now_ms + (now_ms - self._begun_ms)))
 
     # --- inside ---
+
+    def _on_unread(
+        self, under_way: Pass, partition: Partition | QuorumHost, check: SegmentCheck, error: OSError
+    ) -> None:
+        if check.is_void or partition.removed:
+            return
+        check.give_up()
+        under_way.unread += 1
+        # Once for all its segments: whatever it is, they most likely share it.
+        if under_way.told is not partition:
+            under_way.told = partition
+            path = check.segment.path(".log")
+            self.node.on_trouble(f"{partition}: {path} could not be checked, left for the next time: {error}")
 
     def _on_damage(self, under_way: Pass, partition: Partition | QuorumHost, damage: str) -> None:
         under_way.damaged += 1
@@ -164,7 +178,9 @@ class Scrubbing:
     def _end(self, over: Pass, now_ms: int) -> None:
         self._pass = None
         if over.segments:
+            unread = f", {over.unread} could not be read" if over.unread else ""
             self.node.on_event(
                 f"stored batches checked: {over.bytes_read} bytes in {over.segments} segment(s), {over.damaged} damaged"
+                f"{unread}"
             )
         self._arm(max(over.begun_ms + self.node.settings.scrub_interval_ms, now_ms + RETRY_MS))

@@ -23,7 +23,7 @@ from skidway.log.checkpoints import (
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.recovery import Replay
-from skidway.log.segment import Segment
+from skidway.log.segment import Segment, offset_in_name
 from skidway.log.settings import LogSettings
 from skidway.log.swapping import INDEX_SUFFIXES, SEGMENT_SUFFIXES, finish_swaps
 from skidway.log.sync import snapshot_offset, snapshot_path
@@ -195,7 +195,8 @@ class Loader:
         kept = []
         for name in names:
             stem, dot, suffix = name.rpartition(".")
-            orphan = dot + suffix in SEGMENT_SUFFIXES and stem not in bases
+            indexes = dot + suffix in INDEX_SUFFIXES and offset_in_name(name, dot + suffix) is not None
+            orphan = indexes and stem not in bases
             if name.endswith(_LEFTOVERS) or orphan:
                 self.disk.remove(f"{self.directory}/{name}")
             else:
@@ -203,7 +204,7 @@ class Loader:
         return kept
 
     def _find_segments(self) -> list[Segment]:
-        bases = sorted(int(name[:-4]) for name in self.names if name.endswith(".log") and name[:-4].isdecimal())
+        bases = sorted(offset for name in self.names if (offset := offset_in_name(name, ".log")) is not None)
         sizes = {base: self.disk.size(f"{self.directory}/{base:020d}.log") for base in bases}
         return [Segment(self.disk, self.directory, base, sizes[base], self.now_ms) for base in bases]
 

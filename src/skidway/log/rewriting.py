@@ -16,7 +16,7 @@ from skidway.errors import StorageError
 from skidway.limits import MIB
 from skidway.log.checkpoints import NEVER_TRUNCATED, PARTITION_METADATA, TRUNCATED, Truncated, read_truncated
 from skidway.log.producers import CorruptSnapshot, Producers
-from skidway.log.segment import Segment, segment_name
+from skidway.log.segment import Segment, offset_in_name, segment_name
 from skidway.log.swapping import INDEX_SUFFIXES
 from skidway.log.sync import snapshot_offset, snapshot_path
 from skidway.ports import Disk
@@ -67,7 +67,7 @@ def _proven(disk: Disk, directory: str, names: list[str], truncated: Truncated, 
 
 
 def _find_segments(disk: Disk, directory: str, names: list[str]) -> list[Segment]:
-    bases = sorted(int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdecimal())
+    bases = sorted(offset for name in names if (offset := offset_in_name(name, ".log")) is not None)
     return [Segment(disk, directory, base, disk.size(f"{directory}/{segment_name(base, '.log')}"), 0) for base in bases]
 
 

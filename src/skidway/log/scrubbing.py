@@ -5,7 +5,9 @@ A disk does not always give back what it got, and nobody looks at an old segment
 any thread, `finish`, until it `is_done`. Files are only read. What a ticket found counts only if the segment is still
 the same afterwards: one that was replaced, given up or cut meanwhile tells nothing.
 
-Beside each checksum the offsets and leader epochs are looked at, which it does not cover: they never go back.
+Beside each checksum the offsets and leader epochs are looked at, which it does not cover: they never go back, and a
+segment's first batch does not begin before the segment. A log goes on in another segment only when the one before has
+something, so an empty one that is not the last was emptied.
 """
 
 from __future__ import annotations
@@ -27,7 +29,18 @@ SLICE_BYTES = 1 << 20
 READ_BYTES = 256 << 10
 SLICE_BATCHES = 1_000
 """After so many it ends with what was read at once: the event loop waits while a thread works in Python."""
-UNREADABLE = (errno.EIO, errno.ENOENT, errno.ENXIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO))
+UNREADABLE = (
+    errno.EIO,
+    errno.ENOENT,
+    errno.ENXIO,
+    errno.EBADMSG,
+    getattr(errno, "EUCLEAN", errno.EIO),
+    # Something else has its name: a directory, a link that leads nowhere, a pipe.
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ELOOP,
+    errno.ESPIPE,
+)
 """What a disk or a file system says whose bytes, or names, are gone. Anything else may be otherwise later."""
 
 
@@ -36,13 +49,13 @@ class Progress:
 
     __slots__ = ("crc", "epoch", "expected_crc", "missing", "next_offset", "position")
 
-    def __init__(self) -> None:
+    def __init__(self, base_offset: int) -> None:
         self.position = 0
         self.missing = 0
         """Bytes of the batch under way, from `position` on."""
         self.crc = 0
         self.expected_crc = 0
-        self.next_offset = 0
+        self.next_offset = base_offset
         self.epoch = -1
 
 
@@ -65,6 +78,8 @@ class CheckTicket:
     def run(self) -> None:
         progress = self._progress
         try:
+            if not self._end:
+                raise DamagedLog(f"{self._path} is empty, and had batches: the next segment is at {self._end_offset}")
             file = self._disk.open(self._path)
             while progress.position < self._end:
                 self._read_on(file, progress.position)
@@ -75,14 +90,14 @@ class CheckTicket:
         except OSError as error:
             if error.errno not in UNREADABLE:
                 raise
-            self.damage = f"{self._path} cannot be read at {progress.position}: {error}"
+            self.damage = f"{self._path} cannot be read at byte {progress.position}: {error}"
 
     def _read_on(self, file: File, position: int) -> None:
         wanted = min(READ_BYTES, self._end - position)
         data = file.read_at(position, wanted)
         self.bytes_read += len(data)
         if len(data) < wanted:
-            raise DamagedLog(f"{self._path} ends at {position + len(data)}, and had {self._end} bytes")
+            raise DamagedLog(f"{self._path} ends at byte {position + len(data)}, and had {self._end} bytes")
         self._check(memoryview(data), position)
 
     def _check(self, data: memoryview, start: int) -> None:
@@ -100,9 +115,11 @@ class CheckTicket:
             at += here
             missing -= here
             if not missing and crc != expected_crc:
-                raise DamagedLog(f"{self._path} has a damaged batch that ends at {start + at}: its checksum is wrong")
+                raise DamagedLog(
+                    f"{self._path} has a damaged batch that ends at byte {start + at}: its checksum is wrong"
+                )
         if not at:
-            raise DamagedLog(f"{self._path} ends inside a batch at {start}")
+            raise DamagedLog(f"{self._path} ends inside a batch at byte {start}")
         progress.position, progress.missing = start + at, missing
         progress.crc, progress.expected_crc = crc, expected_crc
 
@@ -112,12 +129,16 @@ class CheckTicket:
         fields = HEADER.unpack_from(data, at)
         size = fields[1] + PREFIX_BYTES
         if fields[3] != MAGIC or size < HEADER_BYTES or position + size > self._end:
-            raise DamagedLog(f"{self._path} has no batch at {position}")
+            raise DamagedLog(f"{self._path} has no batch at byte {position}")
         last_offset = fields[0] + fields[6]
         if fields[0] < progress.next_offset or not fields[0] <= last_offset < self._end_offset:
-            raise DamagedLog(f"{self._path} has a batch at {position} with offsets that belong elsewhere ({fields[0]})")
+            raise DamagedLog(
+                f"{self._path} has a batch at byte {position} with offsets that belong elsewhere ({fields[0]})"
+            )
         if fields[2] < progress.epoch:
-            raise DamagedLog(f"{self._path} has a batch at {position} with the leader epoch {fields[2]}, an older one")
+            raise DamagedLog(
+                f"{self._path} has a batch at byte {position} with the leader epoch {fields[2]}, an older one"
+            )
         progress.next_offset, progress.epoch = last_offset + 1, fields[2]
         self._batches += 1
         return size - CHECKED_POSITION, fields[4]
@@ -126,19 +147,16 @@ class CheckTicket:
 class SegmentCheck:
     """Of one segment, as far as it is synced when this begins."""
 
-    __slots__ = ("_cuts", "_end", "_end_offset", "_log", "_progress", "segment")
+    __slots__ = ("_cuts", "_end", "_end_offset", "_log", "_progress", "is_done", "segment")
 
     def __init__(self, log: Log, segment: Segment, end_offset: int) -> None:
         self._log = log
         self._cuts = log.truncated.count
         self._end = segment.synced_size
         self._end_offset = end_offset
-        self._progress = Progress()
+        self._progress = Progress(segment.base_offset)
+        self.is_done = False
         self.segment = segment
-
-    @property
-    def is_done(self) -> bool:
-        return self._progress.position >= self._end
 
     @property
     def is_void(self) -> bool:
@@ -153,10 +171,14 @@ class SegmentCheck:
 
     def finish(self, ticket: CheckTicket) -> str | None:
         """The ticket ran: what is damaged, if anything is. The rest of a damaged segment is left alone."""
-        if self.is_void or ticket.damage is None:
+        if self.is_void:
             return None
-        self._progress.position = self._end
+        self.is_done = ticket.damage is not None or self._progress.position >= self._end
         return ticket.damage
+
+    def give_up(self) -> None:
+        """A ticket could not read now: the segment is left for another time."""
+        self.is_done = True
 
 
 def next_check(log: Log, after: int = -1) -> SegmentCheck | None:
@@ -166,7 +188,10 @@ def next_check(log: Log, after: int = -1) -> SegmentCheck | None:
     segments = log.segments
     for number, segment in enumerate(segments):
         # While it is pinned its file has another name, and was written a moment ago.
-        if segment.base_offset > after and segment.synced_size and not segment.pinned:
-            is_last = number + 1 == len(segments)
+        if segment.base_offset <= after or segment.pinned:
+            continue
+        is_last = number + 1 == len(segments)
+        is_emptied = not is_last and not segment.size
+        if segment.synced_size or is_emptied:
             return SegmentCheck(log, segment, log.end_offset if is_last else segments[number + 1].base_offset)
     return None

@@ -15,6 +15,7 @@ from skidway.records.batch import HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
 
 NEVER = INT64_MAX
 _LOOK_BYTES = 8192
+_NAME_DIGITS = 20
 _REBUILD_INTERVAL_BYTES = 4096
 
 # Position, base offset, last offset, size, largest timestamp, leader epoch.
@@ -23,6 +24,15 @@ Batch = tuple[int, int, int, int, int, int]
 
 def segment_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
+
+
+def offset_in_name(name: str, suffix: str) -> int | None:
+    """The base offset that a file's name tells; None of one that this code would not have given."""
+    digits = name.removesuffix(suffix)
+    if len(digits) != _NAME_DIGITS or digits + suffix != name or not (digits.isascii() and digits.isdecimal()):
+        return None
+    offset = int(digits)
+    return offset if offset <= INT64_MAX else None
 
 
 class _IndexLies(Exception):

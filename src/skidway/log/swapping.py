@@ -3,7 +3,7 @@
 A `.log.swap` file is a whole new segment, synced. It replaces every segment that begins within its offsets.
 """
 
-from skidway.log.segment import Segment, segment_name
+from skidway.log.segment import Segment, offset_in_name, segment_name
 from skidway.ports import Disk
 
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
@@ -23,7 +23,7 @@ def place(disk: Disk, directory: str, base_offset: int, replaced: list[int]) -> 
 
 def finish_swaps(disk: Disk, directory: str, names: list[str], now_ms: int) -> list[str]:
     """At load: complete what a crash interrupted; returns the names in the directory."""
-    swaps = sorted(int(name[: -len(SWAP)]) for name in names if _is_segment(name, SWAP))
+    swaps = sorted(offset for name in names if (offset := offset_in_name(name, SWAP)) is not None)
     if not swaps:
         return names
     for base_offset in swaps:
@@ -33,10 +33,6 @@ def finish_swaps(disk: Disk, directory: str, names: list[str], now_ms: int) -> l
         end_offset = base_offset
         for batch in swap.batches(0, swap.size):
             end_offset = batch[2] + 1
-        there = [int(name[:-4]) for name in names if _is_segment(name, ".log")]
+        there = [offset for name in names if (offset := offset_in_name(name, ".log")) is not None]
         place(disk, directory, base_offset, [base for base in there if base_offset <= base < end_offset])
     return disk.list(directory)
-
-
-def _is_segment(name: str, suffix: str) -> bool:
-    return name.endswith(suffix) and name[: -len(suffix)].isdecimal()

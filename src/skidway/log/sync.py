@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from skidway.log.index import OffsetIndex, TimeIndex
-from skidway.log.segment import Segment
+from skidway.log.segment import Segment, offset_in_name
 from skidway.ports import Disk
 
 
@@ -133,5 +133,4 @@ def snapshot_path(directory: str, offset: int) -> str:
 
 
 def snapshot_offset(name: str) -> int | None:
-    digits, _, suffix = name.partition(".")
-    return int(digits) if suffix == "snapshot" and digits.isdecimal() else None
+    return offset_in_name(name, ".snapshot")

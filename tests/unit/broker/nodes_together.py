@@ -75,6 +75,8 @@ class Cluster:
         self.cuts: set[frozenset[int]] = set()
         self.told: dict[int, list[str]] = {number: [] for number in self.disks}
         """What each of them found worth a look."""
+        self.events: dict[int, list[str]] = {number: [] for number in self.disks}
+        """And what it said beside that."""
         self.slow_syncs: set[int] = set()
         self.held: list[tuple[int, Any, Any]] = []
         for number in self.disks:
@@ -88,8 +90,8 @@ class Cluster:
         fields = {"data_dir": "/data", "voters": self.voters, **self.settings}
         settings = NodeSettings(node_id=number, host=host, port=port, **fields)
         random = Random(self.random.random())
-        tell = self.told[number].append
-        node = Node(settings, self.disks[number], self.clock, random, on_trouble=tell)
+        tell, mention = self.told[number].append, self.events[number].append
+        node = Node(settings, self.disks[number], self.clock, random, on_event=mention, on_trouble=tell)
         node.peers.dial = lambda link: self._dial(number, link)
         self.nodes[number] = node
         node.open(self.clock.now_ms, self.clock.wall_ms())

@@ -64,6 +64,8 @@ def test_a_copy_that_rots_with_nobody_reading_it_is_fetched_anew(leads: bool, of
     assert produce(cluster, "t", b"e") == 0
     cluster.pass_time(20_000)
     assert told_of_damage(cluster) == [damaged], "what was fetched anew is sound"
+    whole = [number for number, lines in cluster.events.items() for line in lines if "t-0: whole again" in line]
+    assert whole == [damaged]
 
 
 def test_the_last_copy_is_served_on_until_another_has_everything() -> None:
@@ -301,6 +303,32 @@ def test_a_slice_that_cannot_be_read_now_is_left_for_the_next_time() -> None:
     story.rot(1)
     story.pass_time(8_000)
     assert story.told(DAMAGED)
+
+
+def test_the_other_segments_of_a_partition_are_checked_when_one_cannot_be_read() -> None:
+    story = Alone()
+    story.rot(3)
+    for refused in range(2):
+        key, ticket = story.hold_a_slice()
+        assert ticket._path == f"t-0/{refused:020d}.log"
+        story.world.node.on_synced(key, ticket, PermissionError(13, "not yours"), story.world.clock.now_ms)
+    while not story.told("stored batches checked"):
+        story.pass_time(10)
+    assert len(story.told(DAMAGED)) == 1
+    assert len(story.told("could not be checked")) == 1, "one line says it for all of a partition's segments"
+    assert story.told("t-0: t-0/00000000000000000000.log could not be checked")
+    assert story.told("5 segment(s), 1 damaged, 2 could not be read")
+
+
+def test_a_topic_that_is_deleted_while_it_cannot_be_read_is_not_told_of() -> None:
+    story = Alone()
+    key, ticket = story.hold_a_slice()
+    story.peer.delete("t")
+    story.world.settle()
+    story.world.node.on_synced(key, ticket, PermissionError(13, "not yours"), story.world.clock.now_ms)
+    while not story.told("stored batches checked"):
+        story.pass_time(10)
+    assert story.told("could not be") == []
 
 
 def test_a_slow_disk_is_left_to_others_for_as_long_as_it_took() -> None:

@@ -2,17 +2,16 @@
 
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
-from skidway.ports import FileSlice
+from skidway.ports import Disk, FileSlice
 from skidway.records.batch import BatchHeader, iter_headers, read_header
 from skidway.records.record import Record, build_batch
-from skidway.sim.disk import SimDisk
 
 NOW = 1_700_000_000_000
 DIRECTORY = "orders-0"
 
 
 def open_log(
-    disk: SimDisk,
+    disk: Disk,
     settings: LogSettings | None = None,
     *,
     clean: bool = True,

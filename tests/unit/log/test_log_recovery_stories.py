@@ -6,6 +6,7 @@ import pytest
 from log_by_hand import DIRECTORY, NOW, append, checkpoint, offsets, open_log, sync
 
 from skidway.errors import StorageError
+from skidway.log.rewriting import write_anew
 from skidway.log.settings import LogSettings
 from skidway.sim.disk import SimDisk
 
@@ -210,3 +211,28 @@ def test_leftovers_are_swept() -> None:
         disk.open(f"{DIRECTORY}/{name}", create=True)
     open_log(disk)
     assert [name for name in disk.list(DIRECTORY) if "5" in name or name == "x.tmp"] == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("stem", ["7", "٠" * 19 + "٧", "²" * 20, "9" * 20, "0" * 20 + "7", "copy of 0", "-" + "0" * 19])
+def test_files_with_names_that_no_segment_has_are_left_alone(stem: str, clean: bool) -> None:
+    disk = SimDisk()
+    settings = LogSettings(segment_bytes=400)
+    log = open_log(disk, settings)
+    for _ in range(9):
+        append(log)
+    checkpoint(log)
+    log.close(clean=True)
+    strays = [f"{DIRECTORY}/{stem}{suffix}" for suffix in (".log", ".index", ".snapshot")]
+    for path in strays:
+        disk.write_atomic(path, b"somebody else's")
+    disk.write_atomic(f"{DIRECTORY}/{stem} lonely.index", b"somebody else's")
+    if not clean:
+        write_anew(disk, DIRECTORY, 0)
+    again = open_log(disk, settings, clean=clean)
+    assert not again.quarantined, again.failure
+    assert [segment.base_offset for segment in again.segments] == [0, 3, 6]
+    assert append(again) == 9
+    checkpoint(again)
+    for path in (*strays, f"{DIRECTORY}/{stem} lonely.index"):
+        assert disk.read(path) == b"somebody else's"

@@ -1,7 +1,10 @@
 """A log's segments are read slice by slice and every batch is checked; what changes meanwhile is not damage."""
 
 import errno
+import os
 from collections.abc import Iterator
+from pathlib import Path
+from struct import pack_into
 from typing import Any
 
 import pytest
@@ -13,6 +16,8 @@ from skidway.log.log import Log
 from skidway.log.scrubbing import READ_BYTES, SLICE_BATCHES, SLICE_BYTES, SegmentCheck, next_check
 from skidway.log.settings import LogSettings
 from skidway.records.batch import HEADER_BYTES
+from skidway.records.record import Record, build_batch
+from skidway.server.disk import RealDisk
 from skidway.sim.disk import SimDisk
 
 SMALL = LogSettings(segment_bytes=1_000)
@@ -92,6 +97,54 @@ def test_a_segment_that_was_cut_short_or_is_gone_is_damaged(disk: SimDisk) -> No
     assert list(found) == [log.segments[0].base_offset, log.segments[2].base_offset]
     assert "ends at" in found[0]
     assert "cannot be read" in found[log.segments[2].base_offset]
+
+
+def test_a_segment_with_the_batches_of_an_earlier_one_is_damaged(disk: SimDisk) -> None:
+    log = filled(disk)
+    for segment in log.segments:
+        segment.unload()
+    first, second = log.segments[:2]
+    assert first.size == second.size
+    disk.write_atomic(second.path(".log"), disk.read(first.path(".log")))
+    found = scrub(log)
+    assert list(found) == [second.base_offset]
+    assert "offsets that belong elsewhere (0)" in found[second.base_offset]
+
+
+def test_a_closed_segment_that_was_emptied_while_nobody_looked_is_damaged(disk: SimDisk) -> None:
+    log = filled(disk)
+    checkpoint(log)
+    log.close(clean=True)
+    base_offset, following = (segment.base_offset for segment in log.segments[1:3])
+    disk.open(path_of(log, 1)).truncate(0)
+    log = open_log(disk, SMALL)
+    assert not log.quarantined, "a start does not read what was proven once"
+    found = scrub(log)
+    assert list(found) == [base_offset]
+    assert f"is empty, and had batches: the next segment is at {following}" in found[base_offset]
+
+
+def test_neither_a_new_segment_nor_a_closed_one_that_waits_for_its_sync_is_damaged(disk: SimDisk) -> None:
+    log = open_log(disk, SMALL)
+    while len(log.segments) < 3:
+        append(log)
+    log.roll(NOW)
+    assert (log.active.size, log.segments[0].synced_size) == (0, 0)
+    assert next_check(log) is None
+    commit(log)
+    assert scrub(log) == {}
+    assert [check.segment for check in checks(log)] == log.segments[:-1]
+
+
+def test_gaps_that_a_leader_left_by_compacting_are_not_damage(disk: SimDisk) -> None:
+    log = open_log(disk, SMALL)
+    for offset in (0, 7, 8, 30, 31, 32, 90):
+        batch = build_batch([Record(0, NOW, b"key", b"v" * 300, [])])
+        pack_into(">q", batch, 0, offset)
+        log.append_fetched(batch, NOW)
+    commit(log)
+    assert len(log.segments) > 2
+    assert scrub(log) == {}
 
 
 def test_a_batch_larger_than_a_slice_is_checked_over_several(disk: SimDisk) -> None:
@@ -284,6 +337,33 @@ def test_a_disk_that_cannot_read_is_one_thing_and_too_many_open_files_another(
     else:
         with pytest.raises(OSError, match="says no"):
             ticket.run()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("what", ["a directory", "a link to itself", "a pipe", "a link to a pipe"])
+def test_a_file_that_is_something_else_now_is_damaged_and_holds_nobody_up(tmp_path: Path, what: str) -> None:
+    real = RealDisk(str(tmp_path))
+    log = open_log(real, SMALL)
+    while len(log.segments) < 4:
+        append(log)
+    commit(log)
+    for segment in log.segments:
+        segment.unload()
+    path = tmp_path / path_of(log, 1)
+    path.unlink()
+    if what == "a directory":
+        path.mkdir()
+    elif what == "a link to itself":
+        path.symlink_to(path)
+    else:
+        pipe = path if what == "a pipe" else tmp_path / "pipe"
+        os.mkfifo(pipe)
+        if pipe != path:
+            path.symlink_to(pipe)
+    found = scrub(log)
+    assert list(found) == [log.segments[1].base_offset]
+    assert "cannot be read at byte 0" in found[log.segments[1].base_offset]
+    real.close()
 
 
 def test_after_a_loss_of_power_what_came_back_is_checked_too(disk: SimDisk) -> None:
