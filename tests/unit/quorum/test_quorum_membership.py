@@ -289,6 +289,18 @@ def test_other_partitions_have_no_quorum_and_each_is_told_so() -> None:
     assert told == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
 
 
+def test_very_many_partitions_without_a_quorum_are_refused_together() -> None:
+    """The answer to a request of megabytes stays small."""
+    _, machine = leading(at_work())
+    request = describe_request()
+    request.topics[0].partitions *= 1_000
+    many_topics = DescribeQuorumRequest(topics=[RequestTopicData(topic_name="other", partitions=[])] * 1_000)
+    for each in (request, many_topics):
+        response = membership.describe(machine, each, 0, 0)
+        assert (response.error_code, response.topics) == (ErrorCode.INVALID_REQUEST, [])
+        assert "only __cluster_metadata-0 has a quorum" in (response.error_message or "")
+
+
 def test_requests_name_voter_directory_address_and_cluster() -> None:
     listener = Listener(name="CONTROLLER", host="here", port=9004)
     asked = AddRaftVoterRequest(cluster_id="c", voter_id=4, voter_directory_id=b"4" * 16, listeners=[listener])
