@@ -4,6 +4,7 @@ Who may connect may say that it is a node: nothing here is about who says someth
 it is refused with an error code or has no effect, costs little, and the node still has a controller afterwards.
 """
 
+import socket
 import struct
 
 import pytest
@@ -474,3 +475,29 @@ def test_a_cluster_that_is_told_nonsense_on_every_node() -> None:
         for broker in cluster.brokers.values():
             assert broker.running
             assert UNEXPECTED.findall(broker.output) == [], broker.output[-4000:]
+
+
+def test_a_stranger_that_says_it_leads_the_quorum_is_asked_nothing() -> None:
+    """Its metadata would be believed. Neither the address in what it says counts, nor that of its broker."""
+    listener, endpoint = part_of(REGISTRATION, "Listener"), part_of(BEGIN_EPOCH, "LeaderEndpoint")
+    with Cluster(3, network=False, drain_ms=500) as cluster, socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        stranger.setblocking(False)
+        port = stranger.getsockname()[1]
+        controller = cluster[cluster.controller()]
+        with Peer(controller) as peer:
+            here = registration(controller, STRANGER, listeners=[listener("PLAINTEXT", "127.0.0.1", port, 0)])
+            assert peer.call(REGISTRATION, 4, **here).error_code == ErrorCode.NONE
+            epoch = quorum_epoch(peer) + 1
+        assert has_controller(controller, "before")
+        for node, broker in cluster.brokers.items():
+            with Peer(broker) as peer:
+                said = {**forged_begin(node, epoch), "leader_endpoints": [endpoint("CONTROLLER", "127.0.0.1", port)]}
+                (topic,) = peer.call(BEGIN_EPOCH, 1, **said).topics
+                assert topic.partitions[0].leader_id != STRANGER
+                other = peer.call(BEGIN_EPOCH, 1, **forged_begin(node + 1, epoch + 100)).topics[0].partitions[0]
+                assert other.error_code == ErrorCode.INVALID_VOTER_KEY
+        assert all(has_controller(broker, "after") for broker in cluster.brokers.values())
+        with pytest.raises(BlockingIOError):
+            stranger.accept()

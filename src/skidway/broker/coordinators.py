@@ -110,6 +110,7 @@ class Coordinators:
         self._loading: dict[Partition, Coordinator | None] = {}
         """Those that have something to load, as far as they are; None: not begun."""
         self._started = False
+        self._told = ""
 
     @property
     def groups(self) -> int:
@@ -161,8 +162,17 @@ class Coordinators:
             respond(None)
             return
 
-        def answer(failed: dict[str, ErrorCode]) -> None:
-            respond(CoordinatorNotAvailable("the topic for groups cannot be created") if failed else None)
+        def answer(failed: dict[str, tuple[ErrorCode, str]]) -> None:
+            if not failed:
+                respond(None)
+                return
+            ((code, why),) = failed.values()
+            reason = f"the topic for groups cannot be created: {why or code.name}"
+            if code != ErrorCode.LEADER_NOT_AVAILABLE and reason != self._told:
+                # Clients show nothing of it, and ask again and again.
+                self._told = reason
+                self._node.on_trouble(reason)
+            respond(CoordinatorNotAvailable(reason))
 
         configs = [CreatableTopicConfig(name, value) for name, value in OFFSETS_CONFIGS]
         topic = CreatableTopic(OFFSETS_TOPIC, self._settings.offsets_partitions, AS_SAFE_AS_CAN_BE, [], configs)

@@ -34,14 +34,16 @@ REMOVAL_TIMEOUT_MS = 30_000
 """Who removes a voter cannot say how long it would wait."""
 NOT_LEADING = "this node does not lead the quorum"
 ROLES = "process.roles"
+ASKING_MAX = 8
+"""Nodes that may be asked at the same time; each costs a connection to wherever somebody says it is."""
 
 
 class Membership:
     def __init__(self, host: QuorumHost) -> None:
         self._host = host
         self._waiting: list[tuple[VoterChange, Respond]] = []
-        self._asking = False
-        """Whether a node is asked that wants to be a voter."""
+        self._asking: set[int] = set()
+        """The nodes that are asked whether they may be voters."""
 
     def add(self, request: AddRaftVoterRequest, now_ms: int, respond: Respond) -> None:
         node, quorum = self._host.node, self._host.quorum
@@ -51,14 +53,17 @@ class Membership:
                 raise NotController(NOT_LEADING)
             voter = membership.voter_to_add(request, node.cluster_id)
             membership.check_addable(quorum, voter, now_ms)
-            if self._asking:
-                raise RequestTimedOut("another node is asked whether it may be a voter; try again")
+            node_id = voter.member.node_id
+            if node_id in self._asking:
+                raise RequestTimedOut(f"node {node_id} is being asked whether it may be a voter; try again")
+            if len(self._asking) >= ASKING_MAX:
+                raise RequestTimedOut(f"{ASKING_MAX} other nodes are asked whether they may be voters; try again")
         except ProtocolError as refusal:
             respond(refusal.code, refusal.message)
             return
 
         def answered(response: Message | None) -> None:
-            self._asking = False
+            self._asking.discard(node_id)
             then_ms = node.clock.monotonic_ms()
 
             def change() -> VoterChange:
@@ -67,8 +72,7 @@ class Membership:
 
             self._change(change, respond if request.ack_when_committed else None, respond)
 
-        self._asking = True
-        node_id = voter.member.node_id
+        self._asking.add(node_id)
         host, port = node.settings.peer_addresses.get(node_id, (voter.host, voter.port))
         timeout_ms = quorum.settings.request_timeout_ms
         node.peers.ask_at(node_id, host, port, _what_it_does(node_id), now_ms, timeout_ms, answered)

@@ -63,6 +63,7 @@ Key = Partition | QuorumHost | Upkeep | Compactions | Scrubbing
 """Whose ticket it is."""
 CONTROLLER_TIMEOUT_MS = 5_000
 SYNC_RETRY_MS = 100
+NO_CONTROLLER = "no controller answers now: ask again"
 
 
 def _no_shell() -> None:
@@ -259,19 +260,19 @@ class Node:
             self.peers.ask(leader, channel, request, now_ms, timeout_ms, respond)
 
     def create_missing_topics(
-        self, topics: list[CreatableTopic], now_ms: int, respond: Callable[[dict[str, ErrorCode]], None]
+        self, topics: list[CreatableTopic], now_ms: int, respond: Callable[[dict[str, tuple[ErrorCode, str]]], None]
     ) -> None:
-        """For clients that just begin to use a topic; answers with those that could not be created."""
+        """For clients that just begin to use a topic; answers with those that could not be created, and why."""
 
         def answer(response: Message | None) -> None:
             if not isinstance(response, CreateTopicsResponse):
-                respond({topic.name: ErrorCode.LEADER_NOT_AVAILABLE for topic in topics})
+                respond({topic.name: (ErrorCode.LEADER_NOT_AVAILABLE, NO_CONTROLLER) for topic in topics})
                 return
             # Another client may have been quicker: then it exists, which is all that was wanted.
             fine = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
             respond(
                 {
-                    created.name: ErrorCode(created.error_code)
+                    created.name: (ErrorCode(created.error_code), created.error_message or "")
                     for created in response.topics
                     if created.error_code not in fine
                 }

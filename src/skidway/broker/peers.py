@@ -36,6 +36,8 @@ LOST_MS = 1_000
 TOLD_EVERY_MS = 10_000
 """A node that talks nonsense does so again and again; the operator hears of it now and then."""
 HEADER_BYTES_MIN = 4
+ONCE = "once"
+"""The channel of a link to where somebody says a node is: nobody else hears of it if there is none, or not that one."""
 CORRELATION_IDS = 1 << 31
 # Kafka marks the newest version of InitProducerId as unstable.
 VERSIONS = {22: 5}
@@ -241,7 +243,7 @@ class Peers:
     ) -> None:
         """Ask once where a node is said to be, whatever is known of it; the link ends with the answer."""
         self._now_ms = now_ms
-        link = Link(self, node_id, "once", host, port)
+        link = Link(self, node_id, ONCE, host, port)
 
         def answered(response: Message | None) -> None:
             if not link.ended:
@@ -271,6 +273,8 @@ class Peers:
 
     def tell(self, link: Link, reason: str, now_ms: int) -> None:
         """What one of them sent makes no sense."""
+        if link.channel == ONCE:
+            return
         if now_ms >= self._told_ms.get(link.node_id, now_ms - TOLD_EVERY_MS) + TOLD_EVERY_MS:
             self._told_ms[link.node_id] = now_ms
             self.on_trouble(f"{link} is hung up on: {reason}")

@@ -156,10 +156,7 @@ class QuorumHost:
             case Vote():
                 return self._to_wire(request, quorum.on_vote(request, now_ms))
             case BeginEpoch():
-                begun = quorum.on_begin_epoch(request, now_ms)
-                if begun.leader == request.leader:
-                    self._locate_leader(message)
-                return self._to_wire(request, begun)
+                return self._to_wire(request, quorum.on_begin_epoch(request, now_ms))
             case EndEpoch():
                 return self._to_wire(request, quorum.on_end_epoch(request, now_ms))
             case FetchSnapshot():
@@ -300,9 +297,10 @@ class QuorumHost:
         timeout_ms = self.quorum.settings.request_timeout_ms
         self.node.peers.ask(ask.to, _channel(ask.request), message, now_ms, timeout_ms, answered)
 
-    def _locate_leader(self, message: Message | None) -> None:
-        """A leader that this node was never told of: whoever it asked knows where that is, or the leader says so."""
-        address = leader_address(message)
+    def _locate_leader(self, response: Message | None) -> None:
+        """A leader that this node was never told of: whoever it asked knows where that is. What a request says of
+        itself is not believed, for anybody could make it."""
+        address = leader_address(response)
         if address is not None and self.node.peers.address_of(address[0]) is None:
             self.node.locate(*address)
 

@@ -35,6 +35,8 @@ def place(sites: Iterable[Site], partitions: int, replication_factor: int, rando
             f"Invalid replication factor {replication_factor}: the replication factor must be positive."
         )
     but = _drained(everywhere)
+    if everywhere and not open_to_new:
+        raise InvalidReplicationFactor(f"There is no broker to place replicas on{but}.")
     if not usable:
         raise InvalidReplicationFactor(f"All{' other' if but else ''} brokers are currently fenced{but}.")
     if replication_factor > len(open_to_new):

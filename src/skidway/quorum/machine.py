@@ -38,7 +38,7 @@ from skidway.quorum.requests import Requests
 from skidway.quorum.role import Role
 from skidway.quorum.settings import QuorumSettings
 from skidway.quorum.storage import Memory, QuorumLog, Remembered
-from skidway.quorum.voters import Member, VoterHistory, Voters
+from skidway.quorum.voters import Member, Voter, VoterHistory, Voters
 
 
 class Quorum:
@@ -301,7 +301,8 @@ class Quorum:
             self._fetch(others[self._random.randrange(len(others))], now_ms)
 
     def _tell_silent(self, now_ms: int) -> None:
-        """A voter that was away may know none of those who vote now: it cannot find the leader, but be found."""
+        """A voter that was away may know none of those who vote now but by the names it was started with: it does not
+        ask them, but follows the one that says it leads."""
         assert self.followers is not None
         for member in self.followers.silent(self.voters, now_ms - self.settings.fetch_timeout_ms, now_ms):
             if member.node_id not in self.requests.under_way:
@@ -378,14 +379,26 @@ class Quorum:
             self._become_follower(epoch, leader, now_ms)
         return True
 
+    def _by_own_word(self, leader: int) -> int:
+        """Who says that it leads is followed if this node knows it for a voter. Another one may have been added while
+        this node was away, or be a stranger: whoever else is asked knows which."""
+        known = [*self.voters.ids, *self._told]
+        if self.high_watermark <= self.history.latest_offset:
+            # Removed by a record that may not be committed: it may lead once more (see `may_stand`).
+            known += self.history.at(self.history.latest_offset).ids
+        return leader if leader in known else NO_LEADER
+
     def on_begin_epoch(self, request: BeginEpoch, now_ms: int) -> EpochAnswer:
-        if not self._notice(request.epoch, request.leader, now_ms):
+        if request.epoch < self.epoch:
             return EpochAnswer(self.epoch, self.leader, ErrorCode.FENCED_LEADER_EPOCH)
+        if request.to not in Voters([Voter(self.me)]):
+            return EpochAnswer(self.epoch, self.leader, ErrorCode.INVALID_VOTER_KEY)
+        self._notice(request.epoch, self._by_own_word(request.leader), now_ms)
         self.act(now_ms)
         return EpochAnswer(self.epoch, self.leader)
 
     def on_end_epoch(self, request: EndEpoch, now_ms: int) -> EpochAnswer:
-        if not self._notice(request.epoch, request.leader, now_ms):
+        if not self._notice(request.epoch, self._by_own_word(request.leader), now_ms):
             return EpochAnswer(self.epoch, self.leader, ErrorCode.FENCED_LEADER_EPOCH)
         if self.role is Role.FOLLOWER and self.leader == request.leader and self.is_voter:
             places = [candidate.node_id for candidate in request.candidates]

@@ -35,6 +35,8 @@ from skidway.wire.schema.remove_raft_voter import RemoveRaftVoterRequest
 CAUGHT_UP_MS = 10_000
 """An observer may become a voter if it had all of the log within this time: otherwise commits would wait for it."""
 HOST_CHARACTERS_MAX = 255
+REFUSED_ONE_BY_ONE_MAX = 100
+"""Topics and partitions without a quorum that are answered one by one."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -151,8 +153,7 @@ def outcome(quorum: Quorum, change: VoterChange, now_ms: int) -> ErrorCode | Non
 
 def describe(quorum: Quorum, request: DescribeQuorumRequest, now_ms: int, wall_ms: int) -> DescribeQuorumResponse:
     """`now_ms` is the clock of the quorum, `wall_ms` the same moment for people."""
-    asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
-    if asked != [(METADATA_TOPIC, 0)]:
+    if not _is_of_metadata(request):
         return _no_quorum(request)
     data = ResponsePartitionData(partition_index=0, leader_id=quorum.leader, leader_epoch=quorum.epoch)
     if not quorum.leads or quorum.followers is None:
@@ -174,15 +175,23 @@ def describe(quorum: Quorum, request: DescribeQuorumRequest, now_ms: int, wall_m
     return DescribeQuorumResponse(topics=topics, nodes=[_node(voter) for voter in quorum.voters if voter.host])
 
 
-def _no_quorum(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """As Kafka says it: of everything that was asked for, one by one."""
+def _is_of_metadata(request: DescribeQuorumRequest) -> bool:
+    asked = [topic for topic in request.topics if topic.partitions]
+    if len(asked) != 1 or asked[0].topic_name != METADATA_TOPIC:
+        return False
+    return len(asked[0].partitions) == 1 and asked[0].partitions[0].partition_index == 0
 
-    def refused(index: int) -> ResponsePartitionData:
-        return ResponsePartitionData(
-            partition_index=index,
-            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+
+def _no_quorum(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """As Kafka says it: of everything that was asked for, one by one, unless that is very much."""
+    if len(request.topics) + sum([len(topic.partitions) for topic in request.topics]) > REFUSED_ONE_BY_ONE_MAX:
+        return DescribeQuorumResponse(
+            error_code=ErrorCode.INVALID_REQUEST,
             error_message=f"only {METADATA_TOPIC}-0 has a quorum, and it is asked for alone",
         )
+
+    def refused(index: int) -> ResponsePartitionData:
+        return ResponsePartitionData(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     topics = [
         ResponseTopicData(topic.topic_name, [refused(each.partition_index) for each in topic.partitions])

@@ -427,14 +427,8 @@ def _snapshot_answer_from_wire(data: fetch_snapshot.ResponsePartitionSnapshot) -
 # --- addresses ---
 
 
-def leader_address(message: Any) -> tuple[int, str, int] | None:
-    """(node id, host, port) of the leader, where a message tells them: an answer or the begin or end of an epoch."""
-    match message:
-        case begin_quorum_epoch.BeginQuorumEpochRequest() | end_quorum_epoch.EndQuorumEpochRequest():
-            endpoints: Sequence[Any] = message.leader_endpoints
-            node_id = _only_partition(message.topics).leader_id
-        case _:
-            endpoints = getattr(message, "node_endpoints", ())
-            node_id = endpoints[0].node_id if endpoints else NO_LEADER
-    usable = [known for known in endpoints if known.host and 0 < known.port < 65_536]
-    return (node_id, usable[0].host, usable[0].port) if usable and node_id >= 0 else None
+def leader_address(answer: Any) -> tuple[int, str, int] | None:
+    """(node id, host, port) of the leader, where an answer tells them."""
+    endpoints: Sequence[Any] = getattr(answer, "node_endpoints", ())
+    usable = [known for known in endpoints if known.node_id >= 0 and known.host and 0 < known.port < 65_536]
+    return (usable[0].node_id, usable[0].host, usable[0].port) if usable else None

@@ -12,6 +12,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING, cast
 
+from skidway.broker.peers import ONCE
 from skidway.limits import MIB, Limits
 from skidway.ports import Clock
 from skidway.server.receiving import ReceiveMemory
@@ -91,13 +92,13 @@ class Dialer:
             self._turn.schedule()
 
     def on_reached(self, link: Link) -> None:
-        if link.node_id in self._unreached:
+        if link.channel != ONCE and link.node_id in self._unreached:
             self._unreached.discard(link.node_id)
             log.info("%s is reached again", link)
 
     def on_unreached(self, link: Link, reason: str) -> None:
-        """Told once, however often it is tried."""
-        if link.node_id not in self._unreached:
+        """Told once, however often it is tried. Who asks at an address that it was given tells whoever gave it."""
+        if link.channel != ONCE and link.node_id not in self._unreached:
             self._unreached.add(link.node_id)
             log.info("%s cannot be reached: %s", link, reason)
 

@@ -1,11 +1,14 @@
 """Replicas that wait for metadata: whoever can connect can say it is one, so they are bounded and forgotten in time."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from broker_world import Peer, World, part
+from nodes_together import made
 
 from skidway.broker import quorum_host
+from skidway.broker.peers import Link
 from skidway.broker.quorum_host import EPOCH_LEAP_MAX
 from skidway.errors import ErrorCode
 from skidway.quorum.wire import METADATA_TOPIC, METADATA_TOPIC_ID
@@ -77,13 +80,32 @@ def test_an_epoch_far_ahead_is_not_believed() -> None:
     assert quorum.epoch >= before + EPOCH_LEAP_MAX
 
 
-def test_a_leader_that_nobody_told_of_says_where_it_is() -> None:
-    world = World()
-    begun = part(
-        "BeginQuorumEpoch", "RequestPartitionData", leader_id=9, leader_epoch=world.node.quorum.quorum.epoch + 1
-    )
+def test_a_stranger_that_says_it_leads_is_not_asked_for_metadata() -> None:
+    """It could say anything: that all topics are deleted, for example."""
+    cluster = made()
+    dialled: list[tuple[str, int]] = []
+
+    def listen_in(dial: Callable[[Link], None]) -> Callable[[Link], None]:
+        def note(link: Link) -> None:
+            dialled.append((link.host, link.port))
+            dial(link)
+
+        return note
+
+    for node in cluster.nodes.values():
+        node.peers.dial = listen_in(node.peers.dial)
+    epoch = max(node.quorum.quorum.epoch for node in cluster.nodes.values()) + 1
+    begun = part("BeginQuorumEpoch", "RequestPartitionData", leader_id=77, leader_epoch=epoch)
     topic = part("BeginQuorumEpoch", "RequestTopicData", topic_name=METADATA_TOPIC, partitions=[begun])
-    endpoint = part("BeginQuorumEpoch", "LeaderEndpoint", name="CONTROLLER", host="host-9", port=9009)
-    answer = world.peer().call("BeginQuorumEpoch", version=1, voter_id=1, topics=[topic], leader_endpoints=[endpoint])
-    assert answer.error_code == ErrorCode.NONE
-    assert world.node.peers.address_of(9) == ("host-9", 9009)
+    endpoint = part("BeginQuorumEpoch", "LeaderEndpoint", name="CONTROLLER", host="stranger", port=666)
+    said: dict[str, Any] = {"version": 1, "topics": [topic], "leader_endpoints": [endpoint]}
+    for number, node in cluster.nodes.items():
+        answer = cluster.client(number).call("BeginQuorumEpoch", voter_id=number, **said)
+        assert (answer.error_code, answer.topics[0].partitions[0].error_code) == (ErrorCode.NONE, ErrorCode.NONE)
+        assert node.quorum.quorum.epoch == epoch
+        assert node.quorum.leader_id != 77
+    cluster.until(cluster.controller)
+    cluster.pass_time(10_000)
+    assert ("stranger", 666) not in dialled
+    assert [node.peers.address_of(77) for node in cluster.nodes.values()] == [None] * 3
+    assert cluster.controller() in (1, 2, 3)

@@ -7,6 +7,7 @@ from broker_world import World, part
 from nodes_together import Cluster, create, made
 
 from skidway.groups.partition import partition_of
+from skidway.metadata.broker_configs import DRAINED
 from skidway.runtime import replicated
 
 GROUP = "billing"
@@ -183,3 +184,20 @@ def test_a_coordinator_without_room_for_what_is_committed_gives_way_to_another()
     cluster.until(lambda: commit_much() == 0)
     assert committed(cluster, found(cluster)) == 7
     assert found(cluster) != first
+
+
+def test_why_there_is_no_topic_for_groups_is_told() -> None:
+    """By the controller, which knows; clients hear it, and the operator once."""
+    cluster = made()
+    resources = []
+    for number in cluster.nodes:
+        entry = part("IncrementalAlterConfigs", "AlterableConfig", DRAINED, 0, "true")
+        resources.append(part("IncrementalAlterConfigs", "AlterConfigsResource", 4, str(number), [entry]))
+    altered = ask(cluster, 1, "IncrementalAlterConfigs", resources=resources)
+    assert [each.error_code for each in altered.responses] == [0, 0, 0]
+    for _ in range(2):
+        (refused,) = ask(cluster, 1, "FindCoordinator", version=4, coordinator_keys=[GROUP]).coordinators
+        assert refused.error_code == NOT_AVAILABLE
+        assert "cannot be created" in refused.error_message
+        assert "brokers 1, 2, 3 are drained" in refused.error_message
+    assert len([line for line in cluster.told[1] if "the topic for groups cannot be created" in line]) == 1

@@ -6,7 +6,10 @@ import pytest
 from broker_world import Peer, part
 from nodes_together import Cluster
 
+from skidway.broker.membership import ASKING_MAX
 from skidway.errors import ErrorCode
+from skidway.quorum.messages import Fetch
+from skidway.quorum.voters import Member
 
 BROKER = frozenset({"broker"})
 
@@ -34,16 +37,21 @@ def me(cluster: Cluster, number: int) -> Any:
 
 
 def ask(cluster: Cluster, number: int, *, host: str | None = None, port: int | None = None) -> Peer:
+    directory = me(cluster, number).directory_id
+    return ask_for(cluster, number, directory, host or f"host-{number}", port or 9000 + number)
+
+
+def ask_for(cluster: Cluster, number: int, directory: bytes, host: str, port: int) -> Peer:
     leader = cluster.controller()
     assert leader is not None
     client = cluster.client(leader)
-    listener = part("AddRaftVoter", "Listener", "CONTROLLER", host or f"host-{number}", port or 9000 + number)
+    listener = part("AddRaftVoter", "Listener", "CONTROLLER", host, port)
     client.send(
         "AddRaftVoter",
         cluster_id=None,
         timeout_ms=5_000,
         voter_id=number,
-        voter_directory_id=me(cluster, number).directory_id,
+        voter_directory_id=directory,
         listeners=[listener],
     )
     return client
@@ -103,7 +111,7 @@ def test_the_address_must_be_that_of_the_node(cluster: Cluster) -> None:
     assert cluster.nodes[leader].peers.address_of(4) == ("host-4", 9004)
 
 
-def test_one_is_asked_at_a_time_and_a_leader_that_resigned_adds_nobody(cluster: Cluster) -> None:
+def test_a_node_is_asked_once_at_a_time_and_a_leader_that_resigned_adds_nobody(cluster: Cluster) -> None:
     cluster.settle = lambda: None  # type: ignore[method-assign]  # nothing is carried yet
     first, second = ask(cluster, 4), ask(cluster, 4)
     leader = cluster.controller()
@@ -111,7 +119,26 @@ def test_one_is_asked_at_a_time_and_a_leader_that_resigned_adds_nobody(cluster: 
     del cluster.settle  # type: ignore[method-assign]
     cluster.nodes[leader].quorum.resign(cluster.clock.now_ms)
     error, message = answer(cluster, second)
-    assert (error, "another node is asked" in message) == (ErrorCode.REQUEST_TIMED_OUT, True)
+    assert (error, "node 4 is being asked" in message) == (ErrorCode.REQUEST_TIMED_OUT, True)
     assert answer(cluster, first)[0] == ErrorCode.NOT_CONTROLLER
     cluster.until(cluster.controller)
     assert voters(cluster) == {1, 2, 3}
+
+
+def test_who_keeps_the_leader_asking_keeps_nobody_else_from_being_added(cluster: Cluster) -> None:
+    """Up to a few at once; whoever says that it follows the metadata has an address of its own choice asked."""
+    leader = cluster.controller()
+    assert leader is not None
+    node = cluster.nodes[leader]
+    invented = range(100, 100 + ASKING_MAX)
+    for number in invented:
+        quorum = node.quorum.quorum
+        fetch = Fetch(Member(number, b"x" * 16), quorum.epoch, quorum.log.end_offset, quorum.log.last_epoch, 0)
+        quorum.on_fetch(fetch, cluster.clock.now_ms)
+    dial = node.peers.dial
+    assert dial is not None
+    node.peers.dial = lambda link: None if link.host == "silent" else dial(link)
+    for number in invented[:-1]:
+        ask_for(cluster, number, b"x" * 16, "silent", 1)
+    assert answer(cluster, ask(cluster, 4)) == (ErrorCode.NONE, "")
+    assert voters(cluster) == {1, 2, 3, 4}

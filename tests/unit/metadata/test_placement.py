@@ -80,7 +80,11 @@ def test_a_fenced_broker_is_taken_before_a_drained_one() -> None:
     ("sites", "factor", "reason"),
     [
         ([Site(1), Site(2), Site(3, drained=True)], 3, "only 2 other broker(s) are registered; broker 3 is drained"),
-        ([Site(1, drained=True), Site(2, drained=True)], 1, "brokers 1, 2 are drained and take no new replicas"),
+        (
+            [Site(1, drained=True), Site(2, drained=True)],
+            1,
+            "There is no broker to place replicas on; brokers 1, 2 are drained and take no new replicas.",
+        ),
         (
             [Site(1, drained=True), Site(2, fenced=True)],
             1,

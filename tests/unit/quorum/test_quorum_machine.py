@@ -11,6 +11,10 @@ from skidway.limits import INT32_MAX
 from skidway.quorum.followers import REPLICAS_MAX
 from skidway.quorum.machine import Quorum
 from skidway.quorum.messages import (
+    NO_LEADER,
+    BeginEpoch,
+    EndEpoch,
+    EpochAnswer,
     EpochEnd,
     Fetch,
     FetchAnswer,
@@ -89,6 +93,30 @@ def test_epoch_and_vote_are_saved_at_once_before_the_answer() -> None:
     other = quorum.on_vote(Vote(member(2), member(3), 5, 0, 0, pre_vote=False), 30)
     assert not other.granted
     assert notes.saves == 1
+
+
+def test_an_epoch_begun_with_another_voter_is_none_of_ours() -> None:
+    quorum, _, _ = build(2)
+    for other in (member(3), Member(2, b"x" * 16)):
+        refused = quorum.on_begin_epoch(BeginEpoch(other, 1, 5), 10)
+        assert refused == EpochAnswer(0, NO_LEADER, ErrorCode.INVALID_VOTER_KEY)
+    assert quorum.on_begin_epoch(BeginEpoch(Member(2), 1, 5), 20) == EpochAnswer(5, 1)
+
+
+@pytest.mark.parametrize("said", [BeginEpoch(member(2), 77, 5), EndEpoch(77, 5, (member(2),))])
+def test_a_leader_that_nobody_knows_is_not_followed(said: BeginEpoch | EndEpoch) -> None:
+    """Its epoch counts, as that of a vote does. Whether it leads, others say when they are asked."""
+    quorum, _, _ = build(2)
+    quorum.on_begin_epoch(BeginEpoch(member(2), 1, 4), 10)
+    quorum.outbox.clear()
+    for _ in range(2):
+        tell = quorum.on_begin_epoch if isinstance(said, BeginEpoch) else quorum.on_end_epoch
+        assert tell(said, 20) == EpochAnswer(5, NO_LEADER)  # type: ignore[arg-type]
+    assert (quorum.role, quorum.remembered.leader, quorum.outbox) == (Role.UNATTACHED, NO_LEADER, [])
+    quorum.on_time(10_000)
+    asked = quorum.outbox[0]
+    quorum.on_answer(asked.to, asked.request, VoteAnswer(5, 4, granted=False), 10_010)
+    assert (quorum.role, quorum.leader, quorum.outbox[-1].to) == (Role.FOLLOWER, 4, 4)
 
 
 def test_a_vote_that_cannot_be_saved_is_not_given() -> None:

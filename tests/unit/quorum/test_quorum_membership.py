@@ -14,6 +14,7 @@ from skidway.errors import (
 )
 from skidway.quorum import membership
 from skidway.quorum.machine import Quorum
+from skidway.quorum.messages import NO_LEADER
 from skidway.quorum.voters import NO_DIRECTORY, Member, Voter, Voters
 from skidway.wire.schema.add_raft_voter import AddRaftVoterRequest, Listener
 from skidway.wire.schema.describe_quorum import (
@@ -288,6 +289,18 @@ def test_other_partitions_have_no_quorum_and_each_is_told_so() -> None:
     assert told == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
 
 
+def test_very_many_partitions_without_a_quorum_are_refused_together() -> None:
+    """The answer to a request of megabytes stays small."""
+    _, machine = leading(at_work())
+    request = describe_request()
+    request.topics[0].partitions *= 1_000
+    many_topics = DescribeQuorumRequest(topics=[RequestTopicData(topic_name="other", partitions=[])] * 1_000)
+    for each in (request, many_topics):
+        response = membership.describe(machine, each, 0, 0)
+        assert (response.error_code, response.topics) == (ErrorCode.INVALID_REQUEST, [])
+        assert "only __cluster_metadata-0 has a quorum" in (response.error_message or "")
+
+
 def test_requests_name_voter_directory_address_and_cluster() -> None:
     listener = Listener(name="CONTROLLER", host="here", port=9004)
     asked = AddRaftVoterRequest(cluster_id="c", voter_id=4, voter_directory_id=b"4" * 16, listeners=[listener])
@@ -320,7 +333,7 @@ def replace_voters(world: World, *, gone: list[Member], come: list[int]) -> None
         world.run(world.now_ms + 3_000)
 
 
-def test_a_voter_that_was_away_while_all_others_were_replaced_is_found_by_the_leader() -> None:
+def test_a_voter_that_was_away_while_all_others_were_replaced_is_found_by_the_leader_it_was_started_with() -> None:
     world = at_work()
     host, machine = leading(world)
     away, other = [member for member in machine.voters.members if member != host.member]
@@ -331,7 +344,36 @@ def test_a_voter_that_was_away_while_all_others_were_replaced_is_found_by_the_le
     leader, machine = leading(world)
     back = world.hosts[away.node_id].machine
     assert back is not None
+    # It has heard of a leader that it has no reason to trust, and knows nobody to ask.
+    assert (back.leader, back.epoch) == (NO_LEADER, machine.epoch)
+    world.crash(away.node_id)
+    world.static = Voters(Voter(world.hosts[number].member) for number in (4, 5))
+    world.restart(away.node_id)
+    world.run(world.now_ms + 5_000)
+    leader, machine = leading(world)
+    back = world.hosts[away.node_id].machine
+    assert back is not None
     assert (back.leader, back.voters) == (leader.member.node_id, machine.voters)
+
+
+def test_a_voter_that_does_not_know_the_leader_yet_hears_of_it_from_those_it_knows() -> None:
+    world = at_work()
+    host, machine = leading(world)
+    away = next(member for member in machine.voters.members if member != host.member)
+    world.crash(away.node_id)
+    replace_voters(world, come=[4], gone=[])
+    added = world.hosts[4].machine
+    assert added is not None
+    added.elections.begin_epoch(world.now_ms)
+    world.pump(4)
+    world.run(world.now_ms + 3_000)
+    assert added.leads
+    world.restart(away.node_id)
+    world.run(world.now_ms + 5_000)
+    back = world.hosts[away.node_id].machine
+    assert back is not None
+    assert added.leads
+    assert (back.leader, back.voters) == (4, added.voters)
 
 
 def test_an_observer_that_was_away_while_all_voters_were_replaced_asks_whom_it_was_started_with() -> None:

@@ -225,6 +225,26 @@ def test_nobody_listens(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     run(story())
 
 
+def test_nobody_listens_where_a_node_is_said_to_be(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Anybody may say so, of any number of nodes: who asked is told, and nothing is kept or logged of them."""
+    caplog.set_level(logging.INFO, "skidway.dialer")
+
+    async def story() -> None:
+        with socket.socket() as held:
+            held.bind(("127.0.0.1", 0))
+            port = held.getsockname()[1]
+            async with asking() as (node, _):
+                for node_id in range(100, 105):
+                    answer: Answer = asyncio.get_running_loop().create_future()
+                    now_ms = node.clock.monotonic_ms()
+                    node.peers.ask_at(node_id, "127.0.0.1", port, HEARTBEAT, now_ms, 60_000, _keep(answer))
+                    node.on_work()
+                    assert await answer is None
+
+    run(story())
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "\0", "a..b", "x" * 255, "\N{SNOWMAN}" * 80])
 def test_a_name_that_nobody_has(run: Run, host: str, caplog: pytest.LogCaptureFixture) -> None:
     """Also one that nobody could have: whoever registers a broker says what it likes."""

@@ -36,8 +36,8 @@ def handle(node: Node, call: Call, request: MetadataRequest) -> MetadataResponse
     if not missing:
         return _response(node, call, request, {})
 
-    def answer(failed: dict[str, ErrorCode]) -> None:
-        call.reply(_response(node, call, request, failed))
+    def answer(failed: dict[str, tuple[ErrorCode, str]]) -> None:
+        call.reply(_response(node, call, request, {name: code for name, (code, _) in failed.items()}))
 
     node.create_missing_topics([CreatableTopic(name, -1, -1) for name in missing], call.now_ms, answer)
     return None
