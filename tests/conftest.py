@@ -4,11 +4,18 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+settings.register_profile("settled", settings.get_profile("patient"), derandomize=True)
+settings.load_profile("settled")
 
 JOIN_GROUP = 11
 
 CHAOS_TIMEOUT_S = 3600
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Generated examples are the same in every `make test`; `make chaos` draws others each time."""
+    if config.option.markexpr == "chaos":
+        settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
