@@ -46,9 +46,15 @@ def leave_one_voter(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *, leader
 def test_the_voter_that_is_left_is_described(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, leader: bool) -> None:
     left = leave_one_voter(cluster, monkeypatch, leader=leader)
     # A leader that has lost its followers leads on until it may no longer believe that they hear it.
-    assert eventually(lambda: "no controller: a majority of the voters is not reachable" in describe())
-    assert "with the flags (or the file) they were started with" in describe()
-    states = {line.split()[0]: line.split(None, 4)[4].rsplit(None, 2)[0] for line in describe().splitlines()[2:5]}
+    shown: list[str] = []
+
+    def noticed() -> bool:
+        shown.append(describe())
+        return "no controller: a majority of the voters is not reachable" in shown[-1]
+
+    assert eventually(noticed)
+    assert "with the flags (or the file) they were started with" in shown[-1]
+    states = {line.split()[0]: line.split(None, 4)[4].rsplit(None, 2)[0] for line in shown[-1].splitlines()[2:5]}
     assert states == {str(node): "answers" if node == left else "no answer" for node in (1, 2, 3)}
     document = json.loads(describe("--json"))
     assert (document["controller"], document["quorum"]) == (None, None)
