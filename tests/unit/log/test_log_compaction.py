@@ -3,113 +3,29 @@
 from dataclasses import replace
 
 import pytest
+from compaction_by_hand import (
+    DAY,
+    DIRECTORY,
+    NOW,
+    SETTINGS,
+    close_segment,
+    compact,
+    contents,
+    files,
+    finish,
+    open_log,
+    raw,
+    read,
+    settle,
+    write,
+)
 
 from skidway.errors import StorageError
 from skidway.limits import Limits
-from skidway.log.cleaning import CleanTicket, Compaction, DirectCompactor, SwapTicket, roll_overdue
-from skidway.log.compaction import CompactionResult
-from skidway.log.log import Log
-from skidway.log.settings import LogSettings
-from skidway.records.batch import DELETE_HORIZON_BIT, BatchHeader, crc_matches, iter_headers, read_header, set_crc
-from skidway.records.record import Record, build_batch, read_records
+from skidway.log.cleaning import CleanTicket, DirectCompactor, SwapTicket
+from skidway.records.batch import DELETE_HORIZON_BIT, read_header, set_crc
+from skidway.records.record import Record, build_batch
 from skidway.sim.disk import SimDisk
-
-NOW = 1_700_000_000_000
-DAY = 24 * 3600 * 1000
-DIRECTORY = "state-0"
-SETTINGS = LogSettings(compact=True, cleanup_delete=False, min_cleanable_dirty_ratio=0.0, segment_bytes=10_000)
-
-Pair = tuple[str, str | None]
-
-
-def open_log(disk: SimDisk, settings: LogSettings = SETTINGS, limits: Limits | None = None) -> Log:
-    disk.make_directory(DIRECTORY)
-    return Log.open(
-        disk,
-        DIRECTORY,
-        settings,
-        clean=False,
-        recovery_point=0,
-        start_offset=None,
-        now_ms=NOW,
-        limits=limits or Limits(),
-    )
-
-
-def write(log: Log, *pairs: Pair, timestamp: int = NOW, codec: int = 0, epoch: int = 0, **batch_settings: int) -> int:
-    records = [
-        Record(0, timestamp + i, key.encode(), None if value is None else value.encode(), [("h", b"1")])
-        for i, (key, value) in enumerate(pairs)
-    ]
-    batch = build_batch(records, codec=codec, **batch_settings)  # type: ignore[arg-type]
-    return log.append(batch, read_header(batch), epoch, timestamp)
-
-
-def settle(log: Log) -> None:
-    """Everything on disk, committed, covered by a snapshot."""
-    ticket = log.checkpoint()
-    if ticket is not None:
-        ticket.run()
-        log.finish_sync(ticket)
-    log.advance_high_watermark(log.synced_offset)
-
-
-def close_segment(log: Log) -> None:
-    log.roll(NOW)
-    settle(log)
-
-
-def compact(log: Log, now_ms: int = NOW, token: str = "t1") -> CompactionResult:
-    running = log.begin_compaction(now_ms, token)
-    assert running is not None
-    return finish(log, running)
-
-
-def finish(log: Log, running: Compaction) -> CompactionResult:
-    clean = running.clean(DirectCompactor(log.disk))
-    clean.run()
-    assert clean.result is not None, clean.damage
-    ticket = running.on_cleaned(clean.result)
-    while ticket is not None:
-        ticket.run()
-        ticket = running.on_swapped(ticket)
-    assert log.compaction is None
-    return clean.result
-
-
-def contents(log: Log) -> list[tuple[int, str, str | None]]:
-    return [
-        (record.offset, (record.key or b"").decode(), None if record.value is None else record.value.decode())
-        for record in read(log)
-    ]
-
-
-def read(log: Log) -> list[Record]:
-    return [
-        record
-        for _, batch in raw(log)
-        for record in read_records(batch, decompressed_bytes_max=1 << 20)
-        if record.offset >= log.start_offset
-    ]
-
-
-def raw(log: Log) -> list[tuple[BatchHeader, bytes]]:
-    """Every batch a reader gets, each with a checksum that fits."""
-    offset, found = log.start_offset, []
-    while (slice_ := log.read(offset, 1)) is not None:
-        data = slice_.read()
-        ((_, header),) = iter_headers(data)
-        assert crc_matches(data)
-        assert header.last_offset >= offset
-        found.append((header, data))
-        offset = header.last_offset + 1
-    assert offset == log.high_watermark
-    return found
-
-
-def files(log: Log) -> list[str]:
-    return [name for name in log.disk.list(DIRECTORY) if not name.endswith((".snapshot", "checkpoint"))]
-
 
 # What stays.
 
@@ -289,75 +205,6 @@ def test_a_value_after_a_tombstone_replaces_it() -> None:
     close_segment(log)
     compact(log)
     assert contents(log) == [(2, "a", "2")]
-
-
-# When.
-
-
-def test_the_dirty_ratio_decides() -> None:
-    log = open_log(SimDisk(), replace(SETTINGS, min_cleanable_dirty_ratio=0.5))
-    for i in range(4):
-        write(log, (f"k{i}", "v" * 100))
-    assert log.compaction_candidate(NOW) is None, "only the active segment"
-    close_segment(log)
-    found = log.compaction_candidate(NOW)
-    assert found is not None
-    assert (found.dirty_ratio, found.dirty_bytes) == (1.0, log.segments[0].size)
-    compact(log)
-    write(log, ("k9", "v" * 100))
-    close_segment(log)
-    assert log.compaction_candidate(NOW) is None
-    for i in range(4):
-        write(log, (f"k{i}", "v" * 100))
-    close_segment(log)
-    assert log.compaction_candidate(NOW) is not None
-
-
-def test_nothing_above_the_watermark_or_the_recovery_point_is_touched() -> None:
-    log = open_log(SimDisk())
-    write(log, ("a", "1"))
-    log.roll(NOW)
-    write(log, ("a", "2"))
-    log.roll(NOW)
-    assert log.compaction_candidate(NOW) is None
-    log.advance_high_watermark(2)
-    assert log.compaction_candidate(NOW) is None, "no snapshot covers it yet"
-    settle(log)
-    assert log.compaction_candidate(NOW) is not None
-
-
-def test_records_younger_than_the_least_lag_are_left_alone() -> None:
-    log = open_log(SimDisk(), replace(SETTINGS, min_compaction_lag_ms=1000))
-    write(log, ("a", "1"), timestamp=NOW - 2000)
-    write(log, ("a", "2"), timestamp=NOW - 1500)
-    close_segment(log)
-    write(log, ("a", "3"), timestamp=NOW - 500)
-    close_segment(log)
-    compact(log)
-    assert [offset for offset, _, _ in contents(log)] == [1, 2]
-    assert log.compaction_candidate(NOW) is None
-    assert log.compaction_candidate(NOW + 501) is not None
-
-
-def test_records_older_than_the_greatest_lag_do_not_wait_for_the_ratio() -> None:
-    log = open_log(SimDisk(), replace(SETTINGS, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000))
-    write(log, ("a", "1"))
-    roll_overdue(log, NOW + 1000)
-    assert len(log.segments) == 1
-    roll_overdue(log, NOW + 1001)
-    assert len(log.segments) == 2
-    settle(log)
-    assert log.compaction_candidate(NOW + 1000) is None
-    found = log.compaction_candidate(NOW + 1001)
-    assert found is not None
-    assert found.overdue
-
-
-def test_a_log_that_is_not_to_be_compacted_never_is() -> None:
-    log = open_log(SimDisk(), replace(SETTINGS, compact=False))
-    write(log, ("a", "1"))
-    close_segment(log)
-    assert log.compaction_candidate(NOW) is None
 
 
 # How.

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from log_by_hand import checkpoint
 
 from skidway.errors import CorruptMessage, StorageError
 from skidway.log.log import Log
@@ -48,13 +49,6 @@ def batch(
 
 def sync(log: Log) -> None:
     ticket = log.begin_sync()
-    assert ticket is not None
-    ticket.run()
-    log.finish_sync(ticket)
-
-
-def checkpoint(log: Log) -> None:
-    ticket = log.checkpoint()
     assert ticket is not None
     ticket.run()
     log.finish_sync(ticket)

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from log_by_hand import checkpoint
 
 from skidway.errors import StorageError
 from skidway.log.cleaning import DirectCompactor
@@ -45,13 +46,6 @@ def fetched(base_offset: int, epoch: int) -> bytearray:
     batch = build_batch([Record(0, NOW, b"key", b"from the leader", [])])
     stamp(batch, base_offset, epoch)
     return batch
-
-
-def checkpoint(log: Log) -> None:
-    ticket = log.checkpoint()
-    assert ticket is not None
-    ticket.run()
-    log.finish_sync(ticket)
 
 
 def save(logs: Logs) -> None:
