@@ -1,7 +1,8 @@
 """How a follower comes back to its leader: logs that went different ways, and offsets the other does not have."""
 
-from replica_sites import WALL_MS, Site, asked, contents, elect, followed, pair, role, stored_bytes, write
+from replica_sites import WALL_MS, Following, Site, asked, contents, elect, followed, pair, role, stored_bytes, write
 
+from skidway.broker.partition import Partition
 from skidway.errors import ErrorCode
 from skidway.wire.schema.fetch import FetchRequest
 from skidway.wire.schema.list_offsets import ListOffsetsRequest
@@ -287,14 +288,20 @@ def test_a_damaged_replica_begins_anew_from_the_leader() -> None:
     assert stored_bytes(damaged) == stored_bytes(leader)
 
 
-def test_a_leader_that_does_not_say_where_its_log_begins_is_asked_again() -> None:
-    """Also when there is nothing else to ask it for, which would bring the question up again."""
+def below_the_start() -> tuple[Site, Partition, Partition, Following]:
+    """An empty follower of a log that no longer begins at 0: it has to ask where it does."""
     one, leader, two, follower = pair()
     write(leader, b"a", b"b")
     leader.advance(2)
     leader.log.delete_records_before(1)
     following = followed(two, one, follower)
     following.turn()
+    return one, leader, follower, following
+
+
+def test_a_leader_that_does_not_say_where_its_log_begins_is_asked_again() -> None:
+    """Also when there is nothing else to ask it for, which would bring the question up again."""
+    _, leader, follower, following = below_the_start()
     waits = []
     for _ in range(4):
         assert isinstance(following.ask(), ListOffsetsRequest)
@@ -310,12 +317,7 @@ def test_a_leader_that_does_not_say_where_its_log_begins_is_asked_again() -> Non
 
 
 def test_a_leader_that_cannot_say_yet_where_its_log_begins_is_left_alone_for_a_while() -> None:
-    one, leader, two, follower = pair()
-    write(leader, b"a", b"b")
-    leader.advance(2)
-    leader.log.delete_records_before(1)
-    following = followed(two, one, follower)
-    following.turn()
+    one, leader, follower, following = below_the_start()
     reply = one.answer(following.ask())
     reply.topics[0].partitions[0].error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     following.tell(reply)
