@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from standstill import LastWords
 
 PATIENCE_S = 90.0
 UNANSWERED_MAX = 500
@@ -164,7 +165,8 @@ class Writer:
         settings = {"enable.idempotence": True, "acks": "all", "linger.ms": 2, "message.timeout.ms": 120_000}
         settings |= {"request.timeout.ms": 3_000, "retry.backoff.ms": 20, "retry.backoff.max.ms": 200}
         settings |= {"bootstrap.servers": bootstrap, "error_cb": self._on_error}
-        self.producer = Producer({**QUICK, **settings, **more})
+        self.words = LastWords()
+        self.producer = Producer({**QUICK, **settings, **self.words.settings, **more})
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._write, name=name, daemon=True)
 
@@ -175,6 +177,10 @@ class Writer:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
 
     def _write(self) -> None:
         due = time.monotonic()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from cluster_calls import create_topic
 from cluster_history import Follower, History, Writer
 from replica_files import assert_replicas_equal
+from standstill import describe
 
 from skidway.testing import Cluster
 from waiting import eventually
@@ -34,7 +35,9 @@ class Load:
 
         assert eventually(enough, PATIENCE_S), (
             f"{messages} more acknowledgements did not come: {before} became {self._counts()};"
-            f" failures {self.history.failures[:3]}"
+            f" failures {self.history.failures[:3]}, writer {'alive' if self.writer.alive else 'ended'},"
+            f" {len(self.writer.producer)} unanswered\n"
+            + describe(self.cluster, self.topic, self.writer.partitions, self.writer.words)
         )
 
     def _counts(self) -> dict[tuple[str, int], int]:
