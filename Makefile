@@ -42,7 +42,7 @@ test: bytecode
 # Side by side: both wait a lot. Spark's tests are one process, one after another, and print when they are done.
 .PHONY: test-spark test-others
 test-others:
-	$(BIN)/pytest -q -n 2 --dist loadgroup -m 'not chaos and not spark' tests
+	$(BIN)/pytest -q -n 3 --dist loadgroup -m 'not chaos and not spark' tests
 
 test-spark:
 	@log=$$(mktemp); code=0; $(BIN)/pytest -q -m 'spark and not chaos' tests/spark >"$$log" 2>&1 || code=$$?; \

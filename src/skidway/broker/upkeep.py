@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from skidway.broker.partition import Partition
     from skidway.broker.quorum_host import QuorumHost
 
+LEAP_MS = 60_000
+"""By so much a clock is ahead of itself when it was set, or the machine was asleep."""
+
 
 class Upkeep:
     def __init__(self, node: Node) -> None:
         self.node = node
+        self._looked_ms = self._looked_wall_ms = 0
+        """When producers were last looked through, by both clocks."""
         self._retention_due_ms = 0
         self._checkpoint_due_ms = 0
         self._tickets: list[tuple[Partition | QuorumHost | Upkeep, SyncTicket | FilesTicket | SnapshotTicket]] = []
@@ -34,6 +39,7 @@ class Upkeep:
     def start(self, now_ms: int) -> None:
         self._retention_due_ms = now_ms + self.node.settings.retention_check_ms
         self._checkpoint_due_ms = now_ms + self.node.settings.checkpoint_ms
+        self._looked_ms, self._looked_wall_ms = now_ms, self.node.clock.wall_ms()
 
     def run(self, now_ms: int, wall_ms: int) -> None:
         node = self.node
@@ -41,7 +47,7 @@ class Upkeep:
             return
         if now_ms >= self._retention_due_ms:
             self._retention_due_ms = now_ms + node.settings.retention_check_ms
-            self._apply_retention(wall_ms)
+            self._apply_retention(now_ms, wall_ms)
         if now_ms >= self._checkpoint_due_ms:
             self._checkpoint_due_ms = now_ms + node.settings.checkpoint_ms
             self._checkpoint()
@@ -74,11 +80,16 @@ class Upkeep:
         tickets, self._tickets = self._tickets, []
         return tickets
 
-    def _apply_retention(self, wall_ms: int) -> None:
+    def _apply_retention(self, now_ms: int, wall_ms: int) -> None:
         node = self.node
         node.hosting.retry(wall_ms)
+        waited_ms = now_ms - self._looked_ms
+        leap_ms = wall_ms - self._looked_wall_ms - waited_ms
+        self._looked_ms, self._looked_wall_ms = now_ms, wall_ms
         for partition in node.partitions:
             log = partition.log
+            if leap_ms > LEAP_MS:
+                log.producers.bear_leap(leap_ms, wall_ms - waited_ms)
             log.producers.expire(wall_ms)
             try:
                 removed = log.apply_retention(wall_ms)

@@ -163,6 +163,13 @@ class Producers:
         elif producer.transaction_start < 0:
             producer.transaction_start = base_offset
 
+    def bear_leap(self, leap_ms: int, before_ms: int) -> None:
+        """The clock leapt forwards: who was heard of `before_ms`, as it reads now, was not silent for as long as it
+        seems. Forgotten in the middle of its work it would get what it sends again stored twice."""
+        for producer in self.entries.values():
+            if producer.seen_ms < before_ms:
+                producer.seen_ms += leap_ms
+
     def expire(self, now_ms: int) -> list[int]:
         """Forget producers that were silent for too long, but none that has a transaction open."""
         limit = now_ms - self.expiry_ms

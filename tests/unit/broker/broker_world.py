@@ -22,6 +22,8 @@ WALL_MS = 1_700_000_000_000
 class HandClock:
     def __init__(self) -> None:
         self.now_ms = START_MS
+        self.leapt_ms = 0
+        """By how much the time of day was set forwards or back since."""
         self.per_look_ms = 0
         """How much time each look takes: for tests of what takes long."""
 
@@ -30,7 +32,7 @@ class HandClock:
         return self.now_ms
 
     def wall_ms(self) -> int:
-        return WALL_MS + self.now_ms - START_MS
+        return WALL_MS + self.leapt_ms + self.now_ms - START_MS
 
 
 def part(api_name: str, struct_name: str, *values: Any, **fields: Any) -> Any:

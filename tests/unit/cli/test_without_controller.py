@@ -24,7 +24,7 @@ ASKS = "are a majority of the voters up? `skidway cluster describe` shows who an
 
 
 def describe(*flags: str) -> str:
-    shown = CliRunner().invoke(cluster_command.app, ["describe", *flags, "--timeout", "5"])
+    shown = CliRunner().invoke(cluster_command.app, ["describe", *flags, "--timeout", "3"])
     assert shown.exit_code == 0, shown.output
     return shown.stdout
 
@@ -72,25 +72,22 @@ def test_commands_say_that_no_controller_answers(cluster: Cluster, monkeypatch: 
         (topic_command.app, ["delete", "orders", "--yes"]),
         (topic_command.app, ["reassign", "orders", "-p", "0=1"]),
         (cluster_command.app, ["add-voter", "4"]),
+        (cluster_command.app, ["remove-voter", "1"]),
         (cluster_command.app, ["elect-leaders"]),
         (cluster_command.app, ["drain", "1"]),
         (cluster_command.app, ["drain", "1", "--undo"]),
         *((cluster_command.app, ["unregister", str(node)]) for node in (1, 2, 3)),
     ]:
-        ended = CliRunner().invoke(app, [*words, "--timeout", "3"])
+        ended = CliRunner().invoke(app, [*words, "--timeout", "2"])
         assert ended.exit_code == 1, ended.output
-        assert "no controller answered within 3 s" in ended.output, words
+        assert "no controller answered within 2 s" in ended.output, words
         assert ASKS in ended.output
 
     # Who names no time does not wait for a controller as long as for an answer.
-    for app, words in [
-        (topic_command.app, ["create", "more"]),
-        (cluster_command.app, ["remove-voter", "1"]),
-    ]:
-        ended = CliRunner().invoke(app, words)
-        assert ended.exit_code == 1, ended.output
-        assert "no controller answered within 5 s" in ended.output, words
-        assert ASKS in ended.output
+    ended = CliRunner().invoke(topic_command.app, ["create", "more"])
+    assert ended.exit_code == 1, ended.output
+    assert "no controller answered within 5 s" in ended.output
+    assert ASKS in ended.output
 
     # It waits longer than the node looks for a controller: then the node itself says that there is none.
     ended = CliRunner().invoke(topic_command.app, ["alter", "orders", "-c", "retention.ms=1000", "--timeout", "20"])
