@@ -32,6 +32,8 @@ from skidway.wire.schema.metadata import MetadataRequest, MetadataRequestTopic, 
 RETRY_PAUSE_MS = 20
 RETRY_PAUSE_MS_MAX = 500
 ELECTION_WAIT_MS = 1_000
+HUNG_MS = 2_000
+"""A node that does not answer within this is asked again only when no other answers."""
 NO_LEADER = "no leader; it is offline or quarantined, the broker's log says why"
 
 Result = TypeVar("Result")
@@ -100,16 +102,17 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    def connect(self, address: Address) -> Connection:
+    def connect(self, address: Address, *, first_answer_ms: int | None = None) -> Connection:
         """The open connection to a broker, made anew if the last one broke."""
         connection = self._connections.get(address)
         if connection is None or connection.closed:
             connection = Connection(
                 address,
                 client_id=self.client_id,
-                reply_timeout_ms=self.timeout_ms,
+                reply_timeout_ms=self.timeout_ms if first_answer_ms is None else first_answer_ms,
                 reply_bytes_max=self.reply_bytes_max,
             )
+            connection.reply_timeout_ms = self.timeout_ms
             self._connections[address] = connection
         return connection
 
@@ -119,11 +122,15 @@ class Cluster:
             if not connection.closed and not connection.awaited:
                 return connection
         failures: dict[Address, ClientError] = {}
-        for address in dict.fromkeys([*self.picture.brokers.values(), *self.bootstrap]):
-            try:
-                return self._connect_answering(address)
-            except (Unreachable, ConnectionLost, ReplyTimeout) as error:
-                failures[address] = error
+        began = time.monotonic()
+        candidates = list(dict.fromkeys([*self.picture.brokers.values(), *self.bootstrap]))
+        found = self._first_answering(candidates, HUNG_MS if len(candidates) > 1 else self.timeout_ms, failures)
+        hung = [address for address, error in failures.items() if isinstance(error, ReplyTimeout)]
+        if found is None and hung and len(candidates) > 1:
+            left_ms = self.timeout_ms - (time.monotonic() - began) * 1000
+            found = self._first_answering(hung, int(left_ms / len(hung)), failures)
+        if found is not None:
+            return found
         waiting = [address for address, error in failures.items() if isinstance(error, ConnectionLost)]
         others = list(dict.fromkeys(str(error) for address, error in failures.items() if address not in waiting))
         if waiting:
@@ -132,14 +139,27 @@ class Cluster:
             raise next(iter(failures.values()))
         raise Unreachable("; ".join(others))
 
-    def _connect_answering(self, address: Address) -> Connection:
-        """A node without a majority of the voters takes connections, and hangs up at the first real question."""
+    def _first_answering(
+        self, addresses: Iterable[Address], patience_ms: int, failures: dict[Address, ClientError]
+    ) -> Connection | None:
+        for address in addresses:
+            try:
+                return self._connect_answering(address, patience_ms)
+            except (Unreachable, ConnectionLost, ReplyTimeout) as error:
+                failures[address] = error
+        return None
+
+    def _connect_answering(self, address: Address, patience_ms: int) -> Connection:
+        """A node without a majority of the voters takes connections, and hangs up at the first real question. One that
+        hangs takes them too, and is silent."""
         known = self._connections.get(address)
-        connection = self.connect(address)
+        patience_ms = max(0, min(patience_ms, self.timeout_ms))
+        connection = self.connect(address, first_answer_ms=patience_ms)
         if connection is known:
             return connection
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
         try:
-            reply = connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False), MetadataResponse)
+            reply = connection.call(request, MetadataResponse, timeout_ms=patience_ms)
         except Unsupported:
             return connection  # whatever it is there for, it may answer that
         if reply.error_code:
@@ -241,7 +261,7 @@ class Cluster:
         address = self.picture.brokers.get(self.picture.controller)
         if address is not None:
             try:
-                return self._connect_answering(address)
+                return self._connect_answering(address, HUNG_MS)
             except (Unreachable, ConnectionLost, ReplyTimeout):
                 self.picture.controller = -1  # gone, and another one is elected meanwhile
         return self.any_broker()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from scripted import Answer, ScriptedPeer, reply, versions
 
+from skidway.client import cluster as cluster_module
 from skidway.client.addresses import Address
 from skidway.client.cluster import Cluster
 from skidway.client.connection import Connection
@@ -15,7 +16,12 @@ from skidway.client.errors import BadReply, ConnectionLost, NotReady, ReplyTimeo
 from skidway.errors import ErrorCode
 from skidway.wire.headers import RequestHeader
 from skidway.wire.schema.api_versions import ApiVersion, ApiVersionsResponse
-from skidway.wire.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from skidway.wire.schema.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
 
 METADATA = 3
 API_VERSIONS = 18
@@ -165,6 +171,51 @@ def test_whoever_hangs_up_is_passed_over(peer: Callable[[Answer], ScriptedPeer])
     with Cluster(f"{waiting},{unwilling},{willing}") as cluster:
         assert cluster.refresh([]).cluster_id == "c"
         assert cluster.any_broker().address == willing
+
+
+@pytest.fixture
+def silent() -> Iterator[Address]:
+    """Takes connections and never says a word, as a process that was stopped does."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield Address(*listener.getsockname())
+
+
+def test_whoever_is_silent_is_passed_over(
+    peer: Callable[[Answer], ScriptedPeer], silent: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "HUNG_MS", 100)
+    willing = peer(after_versions(lambda header: reply(header, MetadataResponse(cluster_id="c")))).address
+    with Cluster(f"{silent},{willing}", timeout_ms=3_600_000) as cluster:
+        assert cluster.refresh([]).cluster_id == "c"
+        # Once it has answered it is waited for as long as ever.
+        assert cluster.any_broker().reply_timeout_ms == 3_600_000
+
+
+def test_a_controller_that_is_silent_is_asked_by_way_of_others(
+    peer: Callable[[Answer], ScriptedPeer], silent: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "HUNG_MS", 100)
+    hung = MetadataResponseBroker(node_id=1, host=silent.host, port=silent.port)
+    told = MetadataResponse(brokers=[hung], controller_id=1)
+    willing = peer(after_versions(lambda header: reply(header, told))).address
+    with Cluster(str(willing), timeout_ms=3_600_000) as cluster:
+        assert cluster.controller().address == willing
+
+
+def test_who_is_slow_is_asked_again_when_nobody_else_answers(
+    peer: Callable[[Answer], ScriptedPeer], silent: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "HUNG_MS", 100)
+
+    def slowly(header: RequestHeader) -> bytes:
+        time.sleep(0.4)
+        return reply(header, MetadataResponse(cluster_id="c"))
+
+    slow = peer(after_versions(slowly)).address
+    with Cluster(f"{slow},{silent}", timeout_ms=60_000) as cluster:
+        assert cluster.refresh([]).cluster_id == "c"
+    with Cluster(f"{silent},{silent}", timeout_ms=300) as cluster, pytest.raises(ReplyTimeout):
+        cluster.refresh([])
 
 
 def test_nobody_is_left_who_does_not_hang_up(peer: Callable[[Answer], ScriptedPeer]) -> None:
