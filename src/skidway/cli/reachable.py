@@ -1,6 +1,7 @@
 """Reading what can be read of a topic: other partitions are left out and named, and the command ends as failed.
 
-A partition cannot be read if nobody leads it (it is offline or quarantined) or if its records are damaged.
+A partition cannot be read if nobody leads it (it is offline or quarantined), if its leader does not answer, or if its
+records are damaged.
 """
 
 from typing import TYPE_CHECKING
@@ -21,8 +22,8 @@ class Partial:
         self.left_out: list[int] = []
 
     def choose(self, cluster: "Cluster", wanted: list[int]) -> list[int]:
-        """Those of the partitions wanted (none: of all there are) that somebody leads; an error if that is none."""
-        from skidway.client.cluster import NO_LEADER, NoSuchPartition
+        """Those of the partitions wanted (none: of all there are) whose leader answers; an error if that is none."""
+        from skidway.client.cluster import NoSuchPartition
         from skidway.client.errors import ClientError
 
         existing = list(cluster.topic(self.topic).partitions)
@@ -30,12 +31,12 @@ class Partial:
             if partition not in existing:
                 raise NoSuchPartition(self.topic, partition, len(existing))
         chosen = wanted or existing
-        orphaned = cluster.leaderless(self.topic, chosen)
-        if orphaned and len(orphaned) == len(chosen):
-            raise ClientError(f"{self.topic} partition {', '.join(map(str, orphaned))}: {NO_LEADER}")
-        for partition in orphaned:
-            self.leave_out(partition, NO_LEADER)
-        return [partition for partition in chosen if partition not in orphaned]
+        unserved = cluster.unserved(self.topic, chosen)
+        if unserved and len(unserved) == len(chosen):
+            raise ClientError(listed(self.topic, unserved))
+        for partition, reason in unserved.items():
+            self.leave_out(partition, reason)
+        return [partition for partition in chosen if partition not in unserved]
 
     def leave_out(self, partition: int, reason: str) -> None:
         if partition in self.left_out:
@@ -47,3 +48,11 @@ class Partial:
         """What was shown is not all."""
         if self.left_out:
             raise typer.Exit(EXIT_FAILED)
+
+
+def listed(topic: str, unserved: dict[int, str]) -> str:
+    """Which partitions cannot be read for which reason, in one sentence."""
+    reasons: dict[str, list[int]] = {}
+    for partition, reason in unserved.items():
+        reasons.setdefault(reason, []).append(partition)
+    return "; ".join(f"{topic} partition {', '.join(map(str, found))}: {reason}" for reason, found in reasons.items())

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from skidway.cli.places import AtOffset, Place, find
+from skidway.cli.reachable import listed
 
 if TYPE_CHECKING:
     from skidway.client.cluster import Cluster
@@ -39,7 +40,6 @@ def plan(
     cluster: "Cluster", groups: "Groups", group: str, target: Target, topics: list[str], partitions: list[int]
 ) -> list[Move]:
     """One move for each partition chosen: of the topics named, or of all that have a committed offset."""
-    from skidway.client.cluster import NO_LEADER
     from skidway.client.errors import ClientError
 
     committed = {place: found.offset for place, found in groups.committed(group).items()}
@@ -51,10 +51,9 @@ def plan(
             chosen = [partition for partition in chosen if partitions or (topic, partition) in committed]
         if isinstance(target, Shift):
             chosen = [partition for partition in chosen if (topic, partition) in committed]
-        orphaned = cluster.leaderless(topic, chosen)
-        if orphaned:
-            which = f"{topic} partition {', '.join(map(str, orphaned))}"
-            raise ClientError(f"{which}: {NO_LEADER}; nothing was reset, --partition names the others")
+        unserved = cluster.unserved(topic, chosen)
+        if unserved:
+            raise ClientError(f"{listed(topic, unserved)}; nothing was reset, --partition names the others")
         moves += _moves(cluster, topic, chosen, target, committed)
     if not moves:
         raise ClientError(

@@ -218,12 +218,13 @@ def _describe(admin: "Admin", name: str, *, all_configs: bool) -> dict[str, Any]
     from skidway.client.errors import BrokerError, Unsupported
     from skidway.client.offsets import EARLIEST, LATEST, offsets_at
 
-    topic = admin.topic(name)
-    led = [partition.index for partition in topic.partitions.values() if partition.leader >= 0]
-    starts = offsets_at(admin.cluster, name, led, EARLIEST)
-    ends = offsets_at(admin.cluster, name, led, LATEST)
+    unserved = admin.cluster.unserved(name, admin.topic(name).partitions)
+    topic = admin.cluster.topic(name)
+    served = [index for index in topic.partitions if index not in unserved]
+    starts = offsets_at(admin.cluster, name, served, EARLIEST)
+    ends = offsets_at(admin.cluster, name, served, LATEST)
     try:
-        sizes = admin.partition_bytes(name)
+        sizes = admin.partition_bytes(name, served)
     except (BrokerError, Unsupported):
         sizes = {}
     configs = [config for config in admin.topic_configs(name) if all_configs or config.is_set]
@@ -237,6 +238,7 @@ def _describe(admin: "Admin", name: str, *, all_configs: bool) -> dict[str, Any]
             "start_offset": starts.get(partition.index),
             "end_offset": ends.get(partition.index),
             "bytes": sizes.get(partition.index),
+            "unserved": unserved.get(partition.index),
         }
         for partition in topic.partitions.values()
     ]
@@ -248,8 +250,6 @@ def _config(config: "Config") -> dict[str, Any]:
 
 
 def _print_description(document: dict[str, Any]) -> None:
-    from skidway.client.cluster import NO_LEADER
-
     partitions = document["partitions"]
     messages = sum((entry["end_offset"] or 0) - (entry["start_offset"] or 0) for entry in partitions)
     stored = sum(entry["bytes"] or 0 for entry in partitions)
@@ -270,8 +270,8 @@ def _print_description(document: dict[str, Any]) -> None:
     columns = ("partition", "leader", "replicas", "in sync", "start", "end", "size")
     print_table(columns, rows, right=("partition", "leader", "start", "end", "size"))
     for entry in partitions:
-        if entry["leader"] < 0:
-            warn(f"partition {entry['partition']} is not served and not counted: {NO_LEADER}")
+        if entry["unserved"]:
+            warn(f"partition {entry['partition']} is not served and not counted: {entry['unserved']}")
     if document["configs"]:
         typer.echo()
         rows_of_configs = [(entry["name"], entry["value"], entry["source"]) for entry in document["configs"]]

@@ -199,12 +199,14 @@ class Admin:
                 starts[result.partition_index] = result.low_watermark
         return starts
 
-    def partition_bytes(self, topic: str) -> dict[int, int]:
-        """Bytes on the disk of each partition's leader, where there is one."""
-        described = self.cluster.topic(topic)
+    def partition_bytes(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Bytes on the disks of the partitions' leaders, where there is one."""
+        described = self.cluster.topic(topic).partitions
+        by_leader: dict[int, list[int]] = {}
+        for index in partitions:
+            by_leader.setdefault(described[index].leader, []).append(index)
         sizes: dict[int, int] = {}
-        for leader in {partition.leader for partition in described.partitions.values() if partition.leader >= 0}:
-            led = [partition.index for partition in described.partitions.values() if partition.leader == leader]
+        for led in (led for leader, led in by_leader.items() if leader >= 0):
             request = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=topic, partitions=led)])
             reply = self.cluster.leader(topic, led[0]).call(request, DescribeLogDirsResponse)
             check(reply.error_code, f"asking for the size of {topic}")

@@ -242,17 +242,32 @@ class Cluster:
             self.forget(topic)
             raise
 
-    def leaderless(self, topic: str, partitions: Iterable[int]) -> list[int]:
-        """Which of the partitions nobody leads, after a moment in which an election would end."""
+    def unserved(self, topic: str, partitions: Iterable[int]) -> dict[int, str]:
+        """Which of the partitions have no leader that answers, and why; an election is given a moment to end."""
         wanted = list(partitions)
         deadline = time.monotonic() + min(ELECTION_WAIT_MS, self.timeout_ms) / 1000
         while True:
             described = self.topic(topic).partitions
-            orphaned = [index for index in wanted if index in described and described[index].leader < 0]
-            if not orphaned or time.monotonic() > deadline:
-                return orphaned
+            leaders = {index: described[index].leader for index in wanted if index in described}
+            obstacles = {leader: self._obstacle(leader) for leader in set(leaders.values())}
+            found = {index: reason for index, leader in leaders.items() if (reason := obstacles[leader])}
+            if not found or time.monotonic() > deadline:
+                return found
             time.sleep(RETRY_PAUSE_MS / 1000)
             self.forget(topic)
+
+    def _obstacle(self, leader: int) -> str | None:
+        """Why partitions of this leader cannot be read."""
+        if leader < 0:
+            return NO_LEADER
+        address = self.picture.brokers.get(leader)
+        if address is None:
+            return f"its leader, node {leader}, is not up"
+        try:
+            self.connect(address, first_answer_ms=min(HUNG_MS, self.timeout_ms))
+        except (Unreachable, ConnectionLost, ReplyTimeout) as error:
+            return f"its leader is node {leader}: {error}"
+        return None
 
     def controller(self) -> Connection:
         """Where admin requests go. A broker that is not the controller passes them on, so any will do at need."""

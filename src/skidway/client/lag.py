@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from skidway.client.cluster import NO_LEADER, Cluster, NoSuchTopic
+from skidway.client.cluster import Cluster, NoSuchTopic
 from skidway.client.consumer import Consumer
 from skidway.client.groups import Committed, Group, Member, Place
 from skidway.client.offsets import EARLIEST, LATEST, find_offsets, offsets_at
@@ -78,13 +78,13 @@ def _complete(cluster: Cluster, topic: str, lags: list[Lag]) -> None:
         existing = cluster.topic(topic).partitions
     except NoSuchTopic:
         existing = {}
-    orphaned = cluster.leaderless(topic, existing) if existing else []
+    unserved = cluster.unserved(topic, existing) if existing else {}
     for lag in lags:
         if lag.partition not in existing:
             lag.problem = GONE
-        elif lag.partition in orphaned:
-            lag.problem = NO_LEADER
-    there = {lag.partition: lag for lag in lags if lag.partition in existing and lag.partition not in orphaned}
+        elif lag.partition in unserved:
+            lag.problem = unserved[lag.partition]
+    there = {lag.partition: lag for lag in lags if lag.partition in existing and lag.partition not in unserved}
     if not there:
         return
     starts = offsets_at(cluster, topic, list(there), EARLIEST)

@@ -32,7 +32,7 @@ def describe(*flags: str) -> str:
 def leave_one_voter(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *, leader: bool) -> int:
     """Kill two of three nodes; commands ask the one that is left, which led the quorum or did not."""
     with Client(cluster.bootstrap) as client:
-        Admin(client).create_topic("orders", partitions=2, replication=3)
+        Admin(client).create_topic("orders", partitions=3, replication=3)
     cluster.await_in_sync("orders")
     controller = cluster.controller()
     left = controller if leader else controller % 3 + 1
@@ -59,9 +59,30 @@ def test_the_voter_that_is_left_is_described(cluster: Cluster, monkeypatch: pyte
     document = json.loads(describe("--json"))
     assert (document["controller"], document["quorum"]) == (None, None)
     assert [(node["node"], node["answers"], node["replicas"]) for node in document["nodes"]] == [
-        (node, node == left, 2) for node in (1, 2, 3)
+        (node, node == left, 3) for node in (1, 2, 3)
     ]
-    assert document["partitions"] >= 2
+    assert document["partitions"] >= 3
+
+
+@pytest.mark.skidway(flush="os")
+def test_what_the_voter_that_is_left_leads_can_be_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Client(cluster.bootstrap) as client:
+        Admin(client).create_topic("teas", partitions=3, replication=3)
+        for partition in range(3):
+            Producer(client).send_now("teas", b"oolong %d" % partition, partition=partition)
+    cluster.await_in_sync("teas")
+    left = leave_one_voter(cluster, monkeypatch, leader=False)
+    shown = CliRunner().invoke(topic_command.app, ["describe", "teas", "--json"])
+    assert shown.exit_code == 0, shown.output
+    (served,) = (entry for entry in json.loads(shown.stdout)[0]["partitions"] if entry["leader"] == left)
+    assert (served["end_offset"], served["unserved"]) == (1, None)
+    shown = CliRunner().invoke(topic_command.app, ["describe", "teas"])
+    assert shown.exit_code == 0, shown.output
+    for node in {1, 2, 3} - {left}:
+        assert f"is not served and not counted: its leader is node {node}: cannot reach" in shown.output
+    read = CliRunner().invoke(consume_command.app, ["teas"])
+    assert (read.exit_code, read.stdout) == (1, f"oolong {served['partition']}\n"), read.output
+    assert read.stderr.count("is left out: its leader is node") == 2
 
 
 @pytest.mark.skidway(flush="os")
