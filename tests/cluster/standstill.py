@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from skidway.testing import Cluster
 
-LINES_KEPT = 1_000
+LINES_KEPT = 3_000
 NOISE = "Connection refused"
 PROBE_MS = 8_000
 PRINTED_MAX = 6_000
@@ -32,7 +32,7 @@ class LastWords(Handler):
         """For a client: its logger is called from `poll`."""
         logger = Logger("librdkafka", DEBUG)
         logger.addHandler(self)
-        return {"debug": "eos", "log_level": 7, "logger": logger}
+        return {"debug": "eos,metadata", "log_level": 7, "logger": logger}
 
 
 def describe(cluster: Cluster, topic: str, partitions: int, words: LastWords) -> str:

@@ -15,6 +15,7 @@ from skidway.errors import (
     InvalidTopic,
     InvalidTransactionState,
     NotEnoughReplicas,
+    NotLeaderOrFollower,
     OffsetOutOfRange,
     OutOfOrderSequence,
     StorageError,
@@ -214,7 +215,7 @@ class Partition:
                     self.refusals.taken(header)
                     return Appended(original, end_offset, -1)
             base_offset = self.append(batch, header, wall_ms)
-        except (StorageError, NotEnoughReplicas) as error:
+        except (StorageError, NotEnoughReplicas, NotLeaderOrFollower) as error:
             self.refusals.note(records, error, wall_ms)
             raise
         if self.refusals:

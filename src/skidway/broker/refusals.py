@@ -1,18 +1,18 @@
 """Batches that a partition did not take although they will be sent again: which producers wait with which.
 
-A producer has several batches under way. When one is refused for want of room or of replicas, those behind it must not
-be called out of order: librdkafka takes that for a loss, begins a new producer epoch, and sends again what other
-partitions have but have not acknowledged yet. They are refused like the first, until that is taken, or was not sent
-again for so long that nobody waits for it.
+A producer has several batches under way. When one is refused for want of room or of replicas, or because this node does
+not lead yet, those behind it must not be called out of order: librdkafka takes that for a loss, begins a new producer
+epoch, and sends again what other partitions have but have not acknowledged yet. They are refused like the first, until
+that is taken, or was not sent again for so long that nobody waits for it.
 """
 
 from dataclasses import dataclass
 
-from skidway.errors import NotEnoughReplicas, StorageError
+from skidway.errors import NotEnoughReplicas, NotLeaderOrFollower, StorageError
 from skidway.ports import Buffer
 from skidway.records.batch import HEADER_BYTES, BatchHeader, crc_matches, read_header
 
-Refusal = StorageError | NotEnoughReplicas
+Refusal = StorageError | NotEnoughReplicas | NotLeaderOrFollower
 PRODUCERS_MAX = 1_000
 """Those that were refused first are forgotten for others: then they are told that they are out of order."""
 KEPT_MS = 30_000

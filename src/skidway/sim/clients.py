@@ -13,7 +13,7 @@ from typing import Any
 from skidway.errors import ErrorCode
 from skidway.sim.network import Address, Network
 from skidway.sim.wires import Brokers
-from skidway.sim.world import MS, World
+from skidway.sim.world import MS, Violation, World
 from skidway.wire.message import Message
 from skidway.wire.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -104,8 +104,9 @@ class Client:
         if reply is None:
             self.refresh()
             return
-        if reply.brokers:
-            self.brokers.addresses = {broker.node_id: (broker.host, broker.port) for broker in reply.brokers}
+        if not reply.brokers:
+            raise Violation("brokers-named", f"{self.place} was told that there is no broker at all")
+        self.brokers.addresses = {broker.node_id: (broker.host, broker.port) for broker in reply.brokers}
         for topic in reply.topics:
             if topic.error_code or topic.name is None:
                 continue

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from skidway.broker.handlers import metadata
 from skidway.broker.hosting import Hosting
 from skidway.metadata import brokers
 from skidway.metadata.partition_change import PartitionChange
@@ -62,4 +63,17 @@ def moved_copies_kept() -> Iterator[None]:
             original(self, topic, index, unclean, wall_ms)
 
     with patch.object(Hosting, "_follow_change", follow_change):
+        yield
+
+
+@contextmanager
+def fenced_never_named() -> Iterator[None]:
+    """While no broker is unfenced, clients are told that there is none (librdkafka then stood still for good)."""
+    original = metadata._brokers
+
+    def brokers_of(node: Any) -> list[Any]:
+        online = [broker.id for broker in node.image.brokers.values() if not broker.fenced]
+        return [broker for broker in original(node) if broker.node_id in online]
+
+    with patch.object(metadata, "_brokers", brokers_of):
         yield

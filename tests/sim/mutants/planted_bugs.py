@@ -261,6 +261,7 @@ HUNTS = {
     "newcomers_in_sync": Hunt(0, ("candidates",), 3, GROWING),
     "epochs_of_forgotten_brokers": Hunt(3, ("broker-epochs",), 3, GROWING),
     "moved_copies_kept": Hunt(1, ("holdings",), 3, GROWING),
+    "fenced_never_named": Hunt(0, ("brokers-named",), 3, ["all"]),
     "old_assignments_synced": Hunt(1, ("assignments",), 3, ["power", "reset"], classic),
     "syncs_answered_early": Hunt(1, ("assignments", "one-owner"), 3, ["cut"], classic_cut_in_turn),
     "former_classic_members_commit": Hunt(0, ("committed-offsets",), 3, ["cut clients"], former_classic_members),

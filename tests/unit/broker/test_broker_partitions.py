@@ -449,6 +449,25 @@ def test_what_was_refused_is_another_leaders_affair_when_the_lead_is_lost() -> N
     assert code(peer.reply()) == 0
 
 
+def test_a_batch_behind_one_that_came_before_the_lead_is_refused_like_it() -> None:
+    """Out of order would make librdkafka begin a new epoch and send everything unanswered again."""
+    world = World()
+    peer = world.peer()
+    peer.create("t", flush="os")
+    partition = world.partition("t")
+    first, second = (batch(b"x", producer_id=7, producer_epoch=0, base_sequence=number) for number in (1, 2))
+    peer.produce("t", batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0))
+    assert code(peer.reply()) == 0
+    role = partition.role
+    partition.follow(replace(role, leader=-1, leader_epoch=role.leader_epoch + 1), world.clock.now_ms)
+    peer.produce("t", first)
+    assert code(peer.reply()) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition.lead(replace(role, leader_epoch=role.leader_epoch + 2), world.clock.now_ms)
+    for one, expected in ((second, ErrorCode.NOT_LEADER_OR_FOLLOWER), (first, 0), (second, 0)):
+        peer.produce("t", one)
+        assert code(peer.reply()) == expected
+
+
 def test_a_partition_whose_files_could_not_be_made_comes_when_there_is_room() -> None:
     """The metadata fits on the disk, the partition's files do not: it is offline, and then it is not."""
     world = World()

@@ -67,11 +67,7 @@ def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str
             for asked in once.values()
         ]
     return MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(broker.id, broker.endpoints[0].host, broker.endpoints[0].port, broker.rack)
-            for broker in node.image.brokers.values()
-            if not broker.fenced
-        ],
+        brokers=_brokers(node),
         cluster_id=node.cluster_id,
         controller_id=node.controller_id,
         topics=topics,
@@ -79,6 +75,22 @@ def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+def _brokers(node: Node) -> list[MetadataResponseBroker]:
+    """Those that are up. If none is, all that are known: after all nodes were killed there is a moment in which some
+    answer and none is unfenced yet. Told of no broker, librdkafka forgets those it knew, and may never find back.
+    """
+    known = node.image.brokers.values()
+    named = [broker for broker in known if not broker.fenced] or known
+    found = [
+        MetadataResponseBroker(broker.id, broker.endpoints[0].host, broker.endpoints[0].port, broker.rack)
+        for broker in named
+    ]
+    settings = node.settings
+    if not found and settings.is_broker:
+        found.append(MetadataResponseBroker(settings.node_id, settings.host, settings.port, settings.rack))
+    return found
 
 
 def _asked_topic(
