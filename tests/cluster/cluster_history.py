@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from standstill import LastWords
 
 PATIENCE_S = 90.0
+CLOSE_S = 60.0
 UNANSWERED_MAX = 500
 Place = tuple[str, int]
 Log = dict[int, bytes]
@@ -146,8 +147,19 @@ def read_all(bootstrap: str, places: Iterable[Place]) -> dict[Place, Log]:
                 elif error.code() == KafkaError._PARTITION_EOF:
                     unread.discard(place)
     finally:
-        consumer.close()
+        close(consumer)
     return found
+
+
+def close(consumer: Consumer) -> None:
+    """librdkafka 2.16 can lock itself out for good: one of its threads asks for metadata and holds the lock of a
+    partition (whose OffsetForLeaderEpoch was refused), another gives up a broker and wants that. Seen once, with gdb.
+    """
+    closing = threading.Thread(target=consumer.close, daemon=True)
+    closing.start()
+    closing.join(CLOSE_S)
+    if closing.is_alive():
+        print(f"a consumer of librdkafka does not close within {CLOSE_S:g} s; it is left behind")
 
 
 class Writer:
@@ -239,7 +251,7 @@ class Follower:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        self.consumer.close()
+        close(self.consumer)
 
     def _read(self) -> None:
         next_offset: dict[Place, int] = {}

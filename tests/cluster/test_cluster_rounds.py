@@ -16,7 +16,7 @@ import pytest
 from cluster_calls import create_topic
 from cluster_clocks import Clock, library
 from cluster_faults import Faults
-from cluster_history import QUICK, Follower, History, Writer
+from cluster_history import QUICK, Follower, History, Writer, close
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from loaded import Load
 from replica_files import assert_replicas_equal, await_in_sync
@@ -59,7 +59,7 @@ class Committer(threading.Thread):
         (found,) = self.consumer.committed([self.place], 30)
         assert found.error is None, found.error
         assert self.acknowledged <= found.offset <= self.sent, (self.acknowledged, found.offset, self.sent)
-        self.consumer.close()
+        close(self.consumer)
 
 
 class Rounds:

@@ -150,6 +150,26 @@ def test_a_crash_between_table_and_checkpoint_doubles_nothing(
     assert len(read(spark, f"{options.path}-rejected", "parquet")) == 20
 
 
+def test_a_driver_killed_as_it_wrote_its_first_offsets_is_followed_by_another(
+    spark: Any, bootstrap: str, tmp_path: Path
+) -> None:
+    """The folder as `kill -9` left it; Spark by itself refuses it."""
+    topic = new_topic(bootstrap, "first")
+    put(bootstrap, topic, [{"n": number} for number in range(10)])
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.d901ab02-3b42-49e3-a9e4-0d188d83082d.tmp").touch()
+    options = ArchiveOptions(
+        topic=[topic],
+        bootstrap=bootstrap,
+        path=str(tmp_path / "table"),
+        checkpoint=str(offsets.parent),
+        schema="n int",
+    )
+    run(spark, options)
+    assert sorted(row["value"]["n"] for row in read(spark, options.path, "parquet")) == list(range(10))
+
+
 def test_options_that_make_no_sense_are_told(tmp_path: Path) -> None:
     with pytest.raises(BadPipeline, match="format is parquet, delta, iceberg"):
         ArchiveOptions(topic=["t"], path="x", format="csv")

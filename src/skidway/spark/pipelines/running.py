@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from skidway.spark.pipelines.checkpoints import local_folder
 from skidway.spark.pipelines.options import Trigger
 
 STATUS_FILE = "status.json"
@@ -170,9 +171,7 @@ def status_folder(checkpoint: str, name: str) -> Path:
     """Beside the checkpoint; where that is on another file system than ours, in the default folder."""
     from skidway.spark.pipelines.options import DEFAULT_FOLDER
 
-    if "://" in checkpoint.removeprefix("file://"):
-        return Path(DEFAULT_FOLDER, name)
-    return Path(checkpoint.removeprefix("file://"))
+    return local_folder(checkpoint) or Path(DEFAULT_FOLDER, name)
 
 
 def write(status: Status, folder: Path) -> None:

@@ -11,6 +11,7 @@ from skidway.client.admin import Admin
 from skidway.client.cluster import Cluster
 from skidway.client.errors import BrokerError
 from skidway.errors import ErrorCode
+from skidway.spark.pipelines.checkpoints import clear_unfinished, location
 from skidway.spark.pipelines.options import BadPipeline, Common, Trigger, pairs
 
 FORMAT = "skidway"
@@ -46,11 +47,12 @@ def write_stream(
     mode: str = "append",
 ) -> Any:
     """The writer of a pipeline's query; a sink and `start` are left to say."""
-    folder = options.folder(name)
+    checkpoint = options.folder(name)
+    clear_unfinished(checkpoint)
     return (
         frame.writeStream.queryName(name)
         .outputMode(mode)
-        .option("checkpointLocation", f"file://{_absolute(folder)}" if "://" not in folder else folder)
+        .option("checkpointLocation", location(checkpoint))
         .trigger(**trigger.spark())
     )
 
@@ -145,9 +147,3 @@ def check_apart(sources: Iterable[str], sinks: Iterable[str]) -> None:
     both = sorted(set(sources) & set(sinks))
     if both:
         raise BadPipeline(f"{', '.join(both)} would be read and written: that never ends; write to another topic")
-
-
-def _absolute(folder: str) -> str:
-    from pathlib import Path
-
-    return str(Path(folder).absolute())
