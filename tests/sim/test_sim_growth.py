@@ -7,27 +7,31 @@ import pytest
 
 from skidway.sim.broker_laws import BrokerLaws
 from skidway.sim.plan import draw_plan
-from skidway.sim.run import Run, Verdict, run_plan
+from skidway.sim.run import Run
 from skidway.sim.world import Violation
 
 SECONDS = 8
 
 
-def run(seed: int, nodes: int, *kinds: str) -> Verdict:
-    return run_plan(draw_plan(seed, nodes=nodes, seconds=SECONDS, kinds=list(kinds)))
+@pytest.fixture(scope="module")
+def whole() -> Run:
+    """The first of a few stories in which a drained broker was forgotten: any change moves what a seed does."""
+    for seed in range(8):
+        whole = Run(draw_plan(seed, nodes=3, seconds=SECONDS, kinds=["join", "drain", "power"]))
+        whole.run()  # raises Violation
+        if whole.world.marks.get("broker forgotten"):
+            return whole
+    pytest.fail("no broker was forgotten in any of them")
 
 
-def test_a_broker_joins_and_another_goes_for_good() -> None:
-    verdict = run(1, 3, "join", "drain", "power")
-    assert verdict.ok, verdict.text
-    assert verdict.marks["broker joined"] == 2
-    assert verdict.marks["broker drained"] >= 1
-    assert verdict.marks["broker forgotten"] >= 1
+def test_a_broker_joins_and_another_goes_for_good(whole: Run) -> None:
+    marks = whole.world.marks
+    assert marks["broker joined"] == 2
+    assert marks["broker drained"] >= 1
+    assert marks["broker forgotten"] >= 1
 
 
-def test_a_drained_broker_is_off_and_others_have_what_it_had() -> None:
-    whole = Run(draw_plan(1, nodes=3, seconds=SECONDS, kinds=["join", "drain", "power"]))
-    whole.run()
+def test_a_drained_broker_is_off_and_others_have_what_it_had(whole: Run) -> None:
     gone = set(range(1, 6)) - set(whole.cluster.hosts)
     assert gone
     assert len(whole.cluster.hosts) == 5 - len(gone)
