@@ -1,8 +1,8 @@
 """Each mistake of the past, planted, is found by a law that is about it: a simulator that finds nothing proves nothing.
 
 A mutant is looked for with the seed that found it before, then with a few more, because any change of the product
-moves what a seed does. The long search (`make chaos`) goes through up to a thousand. A run that breaks another law
-first does not count.
+moves what a seed does. The long search (`make chaos`) goes through up to a thousand, and runs what it finds without
+the mistake too: then no law may be broken. A run that breaks another law first does not count.
 """
 
 import pytest
@@ -31,9 +31,7 @@ def find(name: str, seeds: list[int]) -> tuple[int, str]:
 @pytest.mark.parametrize("name", sorted(HUNTS))
 def test_a_planted_bug_is_found_by_name(name: str) -> None:
     first = HUNTS[name].seed
-    seed, checker = find(name, [first, *(seed for seed in range(FEW) if seed != first)])
-    without = run_plan(plan_for(name, seed))
-    assert without.ok, f"{checker} is no proof: without {name} seed {seed} breaks {without.checker}: {without.text}"
+    find(name, [first, *(seed for seed in range(FEW) if seed != first)])
 
 
 def test_enough_is_planted() -> None:
@@ -51,3 +49,5 @@ def test_a_mistake_that_is_made_good_is_found_without_what_makes_it_good() -> No
 def test_a_planted_bug_is_found_within_a_thousand_seeds(name: str) -> None:
     seed, checker = find(name, list(range(10_000, 10_000 + THOUSAND)))
     print(f"{name}: {checker}, by the {seed - 9_999}. seed")
+    without = run_plan(plan_for(name, seed))
+    assert without.ok, f"{checker} is no proof: without {name} seed {seed} breaks {without.checker}: {without.text}"
