@@ -281,7 +281,7 @@ FOUND_ON_DISK_BY: dict[Any, int] = {
     state_not_synced: 0,
     promises_what_is_not_on_disk: 0,
     log_behind_its_snapshot: 12,
-    log_begun_anew_too_early: 24,
+    log_begun_anew_too_early: 12,
 }
 """The same for mistakes with files, found by storms over the product's own."""
 
@@ -296,12 +296,12 @@ FOUND_BY = {
     minority_commits: 0,
     divergence_ignored: 1,
     truncates_too_little: 6,
-    leads_on_after_restart: 1,
+    leads_on_after_restart: 0,
     watermark_beyond_log: 0,
-    two_changes_at_once: 1,
+    two_changes_at_once: 3,
     voters_survive_truncation: 7,
-    leader_counts_itself_when_removed: 17,
-    no_check_quorum: 1,
-    takes_late_answers: 1,
+    leader_counts_itself_when_removed: 3,
+    no_check_quorum: 13,
+    takes_late_answers: 5,
 }
 """A seed whose storm finds it."""

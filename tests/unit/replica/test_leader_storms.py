@@ -4,11 +4,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
-from leader_mutants import MUTANTS
+from leader_mutants import MUTANTS, trusts_rebooted_followers, trusts_unregistered_followers
 from replication_world import storm
 
 SEEDS = 200
 SEEDS_MAX = 5_000
+FOUND_BY = {trusts_rebooted_followers: 1_138, trusts_unregistered_followers: 2_505}
+"""Those that few storms find; every change of the leader changes which."""
 
 
 def test_what_is_committed_is_held_by_everybody_who_could_be_elected() -> None:
@@ -25,7 +27,7 @@ def test_what_is_committed_is_held_by_everybody_who_could_be_elected() -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_mistake_is_found(mutant: Callable[[], AbstractContextManager[None]]) -> None:
     with mutant():
-        for seed in range(SEEDS_MAX):
+        for seed in [FOUND_BY.get(mutant, 0), *range(SEEDS_MAX)]:
             try:
                 storm(seed)
             except AssertionError:
