@@ -39,7 +39,7 @@ check: $(STAMP)
 test: bytecode
 	@$(MAKE) --no-print-directory -j2 test-spark test-others
 
-# Side by side: both wait a lot. Spark's tests are one process, one after another, and print when they are done.
+# Side by side, and three processes: each waits a lot, and together they keep two cores busy. Spark's tests are one process, one after another, and print when they are done.
 .PHONY: test-spark test-others
 test-others:
 	$(BIN)/pytest -q -n 3 --dist loadgroup -m 'not chaos and not spark' tests
@@ -54,7 +54,7 @@ demo: bytecode
 
 -include bench/bench.mk interop/interop.mk
 
-## chaos        the long crash tests: power losses, kill -9 for minutes, clusters of 3 and 5 nodes, Spark (needs 3 GB of disk)
+## chaos        the long crash tests: power losses, kill -9 for minutes, clusters of 3 and 5 nodes, Spark; over an hour (needs 3 GB of disk)
 chaos: $(STAMP)
 	$(BIN)/pytest -q -s -m chaos tests/crash tests/cluster tests/sim tests/storm tests/unit/groups tests/unit/quorum tests/spark
 

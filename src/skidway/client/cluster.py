@@ -126,9 +126,9 @@ class Cluster:
         candidates = list(dict.fromkeys([*self.picture.brokers.values(), *self.bootstrap]))
         found = self._first_answering(candidates, HUNG_MS if len(candidates) > 1 else self.timeout_ms, failures)
         hung = [address for address, error in failures.items() if isinstance(error, ReplyTimeout)]
-        if found is None and hung and len(candidates) > 1:
-            left_ms = self.timeout_ms - (time.monotonic() - began) * 1000
-            found = self._first_answering(hung, int(left_ms / len(hung)), failures)
+        left_ms = self.timeout_ms - int((time.monotonic() - began) * 1000)
+        if found is None and hung and left_ms > 0:
+            found = self._first_answering(hung, left_ms // len(hung), failures)
         if found is not None:
             return found
         waiting = [address for address, error in failures.items() if isinstance(error, ConnectionLost)]
@@ -153,7 +153,7 @@ class Cluster:
         """A node without a majority of the voters takes connections, and hangs up at the first real question. One that
         hangs takes them too, and is silent."""
         known = self._connections.get(address)
-        patience_ms = max(0, min(patience_ms, self.timeout_ms))
+        patience_ms = min(patience_ms, self.timeout_ms)
         connection = self.connect(address, first_answer_ms=patience_ms)
         if connection is known:
             return connection

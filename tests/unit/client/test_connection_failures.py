@@ -214,8 +214,19 @@ def test_who_is_slow_is_asked_again_when_nobody_else_answers(
     slow = peer(after_versions(slowly)).address
     with Cluster(f"{slow},{silent}", timeout_ms=60_000) as cluster:
         assert cluster.refresh([]).cluster_id == "c"
-    with Cluster(f"{silent},{silent}", timeout_ms=300) as cluster, pytest.raises(ReplyTimeout):
+
+
+@pytest.mark.parametrize("timeout_ms", [50, 400])
+def test_all_are_silent(silent: Address, monkeypatch: pytest.MonkeyPatch, timeout_ms: int) -> None:
+    """Whether there is time left to ask again or not."""
+    monkeypatch.setattr(cluster_module, "HUNG_MS", 100)
+    with Cluster(str(silent), timeout_ms=timeout_ms) as cluster, pytest.raises(ReplyTimeout):
         cluster.refresh([])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        other = Address(*listener.getsockname())
+        with Cluster(f"{silent},{other}", timeout_ms=timeout_ms) as cluster, pytest.raises(Unreachable) as failed:
+            cluster.refresh([])
+    assert f"{silent} did not answer in time; {other} did not answer in time" in str(failed.value)
 
 
 def test_nobody_is_left_who_does_not_hang_up(peer: Callable[[Answer], ScriptedPeer]) -> None:
