@@ -2,21 +2,57 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SERVING := $(VENV)/.serving
 STAMP := $(VENV)/.installed
+PAGES := $(VENV)/.pages
+LOCK := constraints.txt
 
-.PHONY: help setup run demo check test chaos interop bench bench-kafka clean
+# uv installs packages without bytecode. Where Python is told to write none either, as in many images, every process of a
+# test run would compile all that it imports: more than half of what starting it costs.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup lock run demo docs check unit area test test-all coverage chaos interop bench bench-kafka clean
 
 help:
 	@grep -hE '^## ' $(MAKEFILE_LIST) | sed 's/## /  /'
 
-$(STAMP): pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "setting up $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+# uv, from PyPI, installs into the environment in seconds; where it cannot be had, pip does the same in minutes.
+UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+install = @if test -x $(BIN)/uv && $(UV) $(2) --constraint $(LOCK) --editable '$(1)'; then :; else \
+	$(BIN)/python -m ensurepip >/dev/null 2>&1; $(PIP) --constraint $(LOCK) --editable '$(1)'; fi
+
+$(BIN)/python:
+	@$(PYTHON) -m venv --without-pip $(VENV)
+	@$(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check uv >/dev/null 2>&1 || true
+
+# The broker and what it needs at run time, nothing else.
+$(SERVING): pyproject.toml $(LOCK) | $(BIN)/python
+	@echo "make: installing the broker into $(VENV) (once, about 10 seconds)"
+	$(call install,.)
 	@touch $@
+
+# With bytecode, which uv leaves to the first import: told to write none, every Python that Spark starts would compile
+# what it imports again, two seconds each time.
+$(STAMP): pyproject.toml $(LOCK) | $(BIN)/python
+	@echo "make: installing the tools for tests, Spark and benchmarks into $(VENV) (once, 1 to 3 minutes, 1.7 GB)"
+	$(call install,.[dev],--compile-bytecode)
+	@touch $(SERVING) $@
+
+$(PAGES): pyproject.toml $(LOCK) | $(BIN)/python
+	@echo "make: installing the generator of the documentation into $(VENV) (once, about 15 seconds)"
+	$(call install,.[docs])
+	@touch $(SERVING) $@
 
 ## setup        the virtual environment in .venv with everything the other targets need
 setup: $(STAMP)
+
+## lock         constraints.txt: the newest versions that pyproject.toml allows, for Python 3.11 and later
+EXTRAS := $(foreach extra,client redis postgres spark pipelines docs dev,--extra $(extra))
+lock: | $(BIN)/python
+	@sed -n '/^#/p' $(LOCK) > $(LOCK).new
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-annotate --no-header $(EXTRAS) pyproject.toml >> $(LOCK).new
+	@mv $(LOCK).new $(LOCK)
 
 # As pip does for an installed package: start-up is half as long, also where Python is told to write no bytecode.
 .PHONY: bytecode
@@ -24,29 +60,55 @@ bytecode: $(STAMP)
 	@$(BIN)/python -m compileall -q src
 
 ## run          a broker on 127.0.0.1:9092 with its data in ./data (ARGS="--listen ... " to change it)
-run: bytecode
+run: $(SERVING)
+	@$(BIN)/python -m compileall -q src
 	$(BIN)/skidway serve --data-dir data $(ARGS)
 
-## check        style, types, dependency rule, tidiness: under a minute
+## docs         the documentation as a site in build/site; fails on a dead link
+# Not --quiet: it hides the warnings that --strict counts, and then nothing fails.
+docs: $(PAGES)
+	$(BIN)/mkdocs build --strict
+	@echo "docs: open build/site/index.html"
+
+## check        style, types, dependency rule, tidiness: a minute or two
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini tests
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/tidy
 
-## test         all tests that need nothing but Python
+## unit         the quick tests of the core, which starts no process: seconds
+unit: bytecode
+	$(BIN)/pytest -q -n 2 --dist loadgroup -m 'not chaos and not slow' $(addprefix tests/unit/,$(CORE)) tests/scenarios
+
+CORE := broker groups log metadata quorum records replica runtime transactions wire
+
+## area         all tests whose path contains a word, slow ones too: make area A=groups
+area: bytecode
+	@files=$$($(BIN)/python tests/area.py '$(A)') && $(BIN)/pytest -q -n 2 --dist loadgroup $$files
+
+## test         the quick tests and one real thing of every kind (tests/slow.txt says what is left out): under 5 minutes
 test: bytecode
-	@$(MAKE) --no-print-directory -j2 test-spark test-others
+	@$(MAKE) --no-print-directory -j2 test-spark test-others TIER='and not slow'
+
+## test-all     everything that needs nothing but Python; fails on skips that tests/skips.txt does not list
+test-all: bytecode
+	@$(MAKE) --no-print-directory -j2 test-spark test-others LISTED=--listed-skips
 
 # Side by side, and three processes: each waits a lot, and together they keep two cores busy. Spark's tests are one process, one after another, and print when they are done.
 .PHONY: test-spark test-others
 test-others:
-	$(BIN)/pytest -q -n 3 --dist loadgroup -m 'not chaos and not spark' tests
+	$(BIN)/pytest -q -n 3 --dist loadgroup $(LISTED) -m 'not chaos and not spark $(TIER)' tests
 
 test-spark:
-	@log=$$(mktemp); code=0; $(BIN)/pytest -q -m 'spark and not chaos' tests/spark >"$$log" 2>&1 || code=$$?; \
+	@log=$$(mktemp); code=0; $(BIN)/pytest -q $(LISTED) -m 'spark and not chaos $(TIER)' tests/spark >"$$log" 2>&1 || code=$$?; \
 	echo; echo "tests that run Spark:"; cat "$$log"; rm -f "$$log"; exit $$code
+
+## coverage     branches of the core that quick tests without processes run; fails below the floor in pyproject.toml: minutes
+coverage: bytecode
+	$(BIN)/pytest -q -n 2 --dist loadgroup -p pytest_cov --cov --cov-report=term -m 'not chaos and not slow' $(addprefix tests/unit/,$(CORE)) tests/scenarios tests/sim
 
 ## demo         a broker, a shop's events and four pipelines on Spark for about a minute (ARGS="--seconds 20")
 demo: bytecode
@@ -54,9 +116,13 @@ demo: bytecode
 
 -include bench/bench.mk interop/interop.mk
 
-## chaos        the long crash tests: power losses, kill -9 for minutes, clusters of 3 and 5 nodes, Spark; over an hour (needs 3 GB of disk)
+# Simulated clusters of `make chaos`: other seeds each time; the range is printed, so that it can be run again.
+SEEDS ?= 500
+
+## chaos        the long crash tests: fresh seeds of the simulator, power losses, kill -9 for minutes, clusters of 3 and 5 nodes, Spark; over an hour (needs 3 GB of disk)
 chaos: $(STAMP)
-	$(BIN)/pytest -q -s -m chaos tests/crash tests/cluster tests/sim tests/storm tests/unit/groups tests/unit/quorum tests/spark
+	$(BIN)/skidway sim run --fresh --seeds $(SEEDS)
+	$(BIN)/pytest -q -s -m chaos tests/crash tests/cluster tests/hostile tests/sim tests/storm tests/unit/groups tests/unit/quorum tests/spark
 
 clean:
-	rm -rf $(VENV) data .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build/coverage.db data .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -12,7 +12,7 @@ import sys
 
 from rich.console import Console
 
-from bench import cluster, failover, report, spark, suite
+from bench import cluster, failover, picture, report, spark, suite
 from bench.broker import Skidway
 from bench.kafka import Kafka, jars
 from bench.load import engine
@@ -140,6 +140,7 @@ def main() -> int:
 
         if ("kafka" in measured and not options.only) or not PICTURE.exists():
             plot.draw(outcome, report.described(), PICTURE)
+        picture.write()
         console.print(f"recorded in {report.RESULTS.relative_to(ROOT)}")
     return 1 if any(note.startswith("FAILED") for note in outcome.notes) else 0
 

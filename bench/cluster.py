@@ -25,7 +25,7 @@ from bench.nodes import KafkaNodes, Nodes, SkidwayNodes, await_true, end_nodes_w
 from bench.subject import Unavailable
 from bench.suite import Outcome, Say
 from bench.workloads import KB, Figures
-from skidway.client.errors import ClientError
+from skidway.blocking_client.errors import ClientError
 
 PARTITIONS = 6
 LATENCY_RATE = 1_000

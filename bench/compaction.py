@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 
 from skidway.limits import MIB
-from skidway.log.compaction import CompactionResult
+from skidway.log.compaction.compaction import CompactionResult
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.records.batch import read_header

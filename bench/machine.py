@@ -1,7 +1,8 @@
 """What this machine can do at best, measured beside the brokers: the honest denominator of every figure.
 
 - receive: one process takes batches from a loopback connection, checks their CRC and appends them to a file;
-- send: one process hands a file in the page cache to a loopback connection with sendfile;
+- send: one process hands a file in the page cache to a loopback connection with sendfile, once with the send buffer
+  that the broker has by default and once with the buffer the kernel chooses: the better one is the limit;
 - sync: fdatasync after each append of 4 KB, alone.
 What answering the fetch load costs at least is measured by floor.py.
 
@@ -21,7 +22,10 @@ from pathlib import Path
 
 import crc32c
 
+from skidway.limits import DEFAULT_SEND_BUFFER_BYTES
+
 FILE_BYTES = 256 << 20
+SEND_BUFFERS = (DEFAULT_SEND_BUFFER_BYTES, -1)
 
 
 @dataclass(slots=True)
@@ -46,7 +50,11 @@ def receive_limit(batch_bytes: int, seconds: float) -> Limit:
 
 
 def send_limit(chunk_bytes: int, seconds: float) -> Limit:
-    return _child("send", chunk_bytes, seconds)
+    return best([_child("send", chunk_bytes, seconds / 2, size) for size in SEND_BUFFERS])
+
+
+def best(limits: list[Limit]) -> Limit:
+    return Limit(max(one.mb_per_s for one in limits), min(one.cpu_s_per_gb for one in limits))
 
 
 def sync_latencies(seconds: float, append_bytes: int = 4096) -> list[float]:
@@ -69,10 +77,11 @@ def unsynced_folder() -> bool:
     return kind.stdout.strip() in ("tmpfs", "ramfs")
 
 
-def _child(role: str, size: int, seconds: float) -> Limit:
+def _child(role: str, size: int, seconds: float, send_buffer_bytes: int = -1) -> Limit:
     """Run the measured end in a process of its own and be the other end of its connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         command = [sys.executable, "-m", "bench.machine", role, str(listener.getsockname()[1]), str(size)]
+        command.append(str(send_buffer_bytes))
         root = Path(__file__).resolve().parents[1]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root) as child:
             peer, _ = listener.accept()
@@ -134,16 +143,18 @@ def _send(peer: socket.socket, chunk_bytes: int, file: int) -> int:
         return total
 
 
-def main(role: str, port: int, size: int) -> None:
+def main(role: str, port: int, size: int, send_buffer_bytes: int) -> None:
     with tempfile.TemporaryFile() as file:
         if role == "send":
             for _ in range(FILE_BYTES >> 20):
                 os.write(file.fileno(), os.urandom(1 << 20))
         with socket.create_connection(("127.0.0.1", port)) as peer:
+            if send_buffer_bytes > 0:
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
             before, start = _cpu(), time.monotonic()
             total = _receive(peer, size) if role == "receive" else _send(peer, size, file.fileno())
             print(json.dumps({"bytes": total, "elapsed": time.monotonic() - start, "cpu": _cpu() - before}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -19,12 +19,12 @@ from bench import kafka
 from bench.broker import COMMAND
 from bench.frames import BenchError
 from bench.subject import cpu_seconds, free_port, resident_mb
-from skidway.client.addresses import Address
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster, Partition
-from skidway.client.cluster_admin import ClusterAdmin
-from skidway.client.errors import ClientError
-from skidway.client.offsets import LATEST, find_offsets
+from skidway.blocking_client.addresses import Address
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster, Partition
+from skidway.blocking_client.cluster_admin import ClusterAdmin
+from skidway.blocking_client.errors import ClientError
+from skidway.blocking_client.offsets import LATEST, find_offsets
 from skidway.wire.schema.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,

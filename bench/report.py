@@ -21,8 +21,8 @@ HEADING = """# Results
 
 Written by `make bench` and `make bench-kafka`, newest first. Ratios within one section can be trusted: the subjects
 took turns on the same machine. Absolute figures depend on the machine and its neighbours. The newest run beside Apache
-Kafka as a picture: [results.png](results.png). What each load does: `bench/workloads.py`, `bench/cluster.py`,
-`bench/failover.py`, `bench/spark.py`; the bars: `bench/bars.py`.
+Kafka as a picture: [results.png](results.png); `bench/picture.py` draws the one of the README. What each load does:
+`bench/workloads.py`, `bench/cluster.py`, `bench/failover.py`, `bench/spark.py`; the bars: `bench/bars.py`.
 """
 Rows = list[list[str]]
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 from bench.frames import BenchError, Peer
 from bench.spark_kernel import value
 from bench.workloads import KB, MB
-from skidway.spark.delivery import AtLeastOnce, Attempt
-from skidway.spark.sink_options import SinkOptions
+from skidway.spark.sink.delivery import AtLeastOnce, Attempt
+from skidway.spark.sink.options import SinkOptions
 
 CHUNK_ROWS = 125_000
 BATCH_BYTES = 64 * KB

@@ -17,9 +17,9 @@ from rich.table import Table
 
 from skidway.records.compression import Codec
 from skidway.records.record import Headers, Record, build_batch
-from skidway.spark.decoding import COLUMNS, Decoder
-from skidway.spark.encoding import Encoder, group_rows, partition_of, stamp_producer
-from skidway.spark.run import HEADERS_TYPE
+from skidway.spark.codec.decoding import COLUMNS, Decoder
+from skidway.spark.codec.encoding import Encoder, group_rows, partition_of, stamp_producer
+from skidway.spark.codec.runs import HEADERS_TYPE
 
 NOW = 1_700_000_000_000
 VALUE_BYTES = 100

@@ -23,8 +23,8 @@ from bench.frames import BenchError, Peer
 from bench.spark_memory import NAME, MemoryRows
 from bench.subject import TICKS_PER_S, cpu_seconds
 from skidway.spark import session
-from skidway.spark.options import SourceOptions
-from skidway.spark.source import TYPES, BatchReader
+from skidway.spark.source.options import SourceOptions
+from skidway.spark.source.readers import TYPES, BatchReader
 
 SKIDWAY, MEMORY, CONNECTOR = "skidway", "memory", "connector"
 FORMATS = {SKIDWAY: "skidway", MEMORY: NAME, CONNECTOR: "kafka"}

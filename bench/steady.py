@@ -15,10 +15,10 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from bench.nodes import Nodes, address_of
-from skidway.client.admin import SET, Admin, ConfigChange
-from skidway.client.cluster import Cluster
-from skidway.client.connection import Connection
-from skidway.client.errors import RETRIABLE, BrokerError, ClientError, check
+from skidway.blocking_client.admin import SET, Admin, ConfigChange
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.connection import Connection
+from skidway.blocking_client.errors import RETRIABLE, BrokerError, ClientError, check
 from skidway.errors import ErrorCode
 from skidway.records.record import Record, build_batch
 from skidway.wire.schema.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData

@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).parent.resolve()
 CACHE = HERE.parent / ".cache" / "interop"
 FETCH_TIMEOUT_S = 600
-RUN_TIMEOUT_S = 180
+RUN_TIMEOUT_S = 600
 DEBS = ("kcat", "librdkafka1", "libyajl2")
 
 

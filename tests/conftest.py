@@ -1,7 +1,11 @@
 """For all tests: this directory's modules can be imported, and no test fails because the machine is slow."""
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tiers import TESTS, Skips, SlowList, choices
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("settled", settings.get_profile("patient"), derandomize=True)
@@ -12,26 +16,97 @@ JOIN_GROUP = 11
 CHAOS_TIMEOUT_S = 3600
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--listed-skips",
+        action="store_true",
+        help="fail when a test is skipped for a reason that tests/skips.txt does not list",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Generated examples are the same in every `make test`; `make chaos` draws others each time."""
+    """Generated examples are the same in every `make test`; `make chaos` draws others each time.
+
+    Where tests run with SIGINT ignored (`nohup make test &`, some CI runners), the processes they start would ignore
+    it too, and tests that interrupt them would wait in vain.
+    """
+    if config.inipath is None or config.inipath.name != "pytest.ini":
+        raise pytest.UsageError("name what to run, so that tests/pytest.ini counts: pytest tests, or make test")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.markexpr == "chaos":
         settings.load_profile("patient")
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(Groups(), "skidway-groups")
+    if config.option.listed_skips and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SkipCount(config), "skidway-skips")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long tests may take as long as a slow machine needs; the default bound is for those of `make test`."""
+def place_of(node_id: str, config: pytest.Config) -> str:
+    """A test as tests/slow.txt and tests/skips.txt name it. pytest begins its ids below the folder of its settings."""
+    return f"{TESTS.name}/{node_id}" if config.rootpath == TESTS else node_id
+
+
+class Groups:
+    """Keeps the tests of an xdist_group in one worker, so that never two clusters or storms share the cores.
+
+    xdist 3.8 names the group behind the node id, in an attribute that pytest 9.2 does not read any more: every worker
+    started a cluster of its own, and no warning said so.
+    """
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            named = getattr(item, "_nodeid", item.nodeid)
+            if named != item.nodeid:
+                item._id = type(item.id).parse(named)
+
+
+class SkipCount:
+    """Fails a run in which a test was skipped for a reason that nobody wrote down: it checked nothing."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.skips = Skips()
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._note(report)
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self.skips.note(place_of(report.nodeid, self.config), report.longrepr[2])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.skips.unlisted and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for line in self.skips.unlisted:
+            terminalreporter.write_line(f"SKIPPED for a reason that tests/skips.txt does not list: {line}", red=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What tests/slow.txt names is marked `slow`. The long tests may take as long as a slow machine needs; the default
+    bound is for the others."""
+    slow = SlowList(choices())
     for item in items:
+        if place_of(item.nodeid, config) in slow:
+            item.add_marker("slow")
         if item.get_closest_marker("chaos") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(CHAOS_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
 def group_bootstrap(request: pytest.FixtureRequest) -> str:
-    """The folder's `bootstrap`, if it names a broker that has consumer groups."""
-    from skidway.client.cluster import Cluster
+    """The folder's `bootstrap`, which names a broker that has consumer groups."""
+    from skidway.blocking_client.cluster import Cluster
 
     bootstrap: str = request.getfixturevalue("bootstrap")
     with Cluster(bootstrap) as cluster:
-        if JOIN_GROUP not in cluster.any_broker().served:
-            pytest.skip("the broker has no consumer groups (JoinGroup is not served)")
+        assert JOIN_GROUP in cluster.any_broker().served, "the broker has no consumer groups (JoinGroup is not served)"
     return bootstrap

@@ -20,10 +20,12 @@ import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.*;
+import org.apache.kafka.common.acl.*;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.*;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.record.TimestampType;
+import org.apache.kafka.common.resource.*;
 import org.apache.kafka.common.serialization.*;
 
 public class Interop {
@@ -54,7 +56,12 @@ public class Interop {
         check("describe and alter configs", Interop::configs);
         check("create partitions", Interop::createPartitions);
         check("delete records and list offsets", Interop::deleteRecords);
-        check("describe log dirs", Interop::logDirs);
+        check("the end after acks=1", Interop::endAfterAcksOne);
+        check("describe log dirs and move a replica", Interop::logDirs);
+        check("broker settings that change nothing", Interop::idleConfigs);
+        check("log levels", Interop::logLevels);
+        check("access lists without an authoriser", Interop::accessLists);
+        check("a transactional producer", Interop::transactions);
         check("describe producers", Interop::producers);
         check("list config resources", Interop::configResources);
         check("a topic made again", Interop::madeAgain);
@@ -426,6 +433,66 @@ public class Interop {
             if (replica != null) size += replica.size();
         }
         that(size > 10 * 60, "the size of the partition: " + size);
+        var replica = new TopicPartitionReplica(topic, 0, node);
+        admin.alterReplicaLogDirs(Map.of(replica, dirs.keySet().iterator().next())).all().get();
+        refused(LogDirNotFoundException.class, admin.alterReplicaLogDirs(Map.of(replica, "/nowhere")).all());
+    }
+
+    static void endAfterAcksOne() throws Exception {
+        String topic = topic();
+        var where = new TopicPartition(topic, 0);
+        try (var producer = producer(Map.of("acks", "1", "enable.idempotence", false))) {
+            for (long number = 1; number <= 50; number++) {
+                producer.send(new ProducerRecord<>(topic, bytes("x"))).get();
+                same(admin.listOffsets(Map.of(where, OffsetSpec.latest())).partitionResult(where).get().offset(), number);
+            }
+        }
+        admin.deleteRecords(Map.of(where, RecordsToDelete.beforeOffset(50))).all().get();
+        same(admin.listOffsets(Map.of(where, OffsetSpec.earliest())).partitionResult(where).get().offset(), 50L);
+    }
+
+    static void idleConfigs() throws Exception {
+        int node = admin.describeCluster().nodes().get().iterator().next().id();
+        var broker = new ConfigResource(ConfigResource.Type.BROKER, "" + node);
+        String before = config(broker, "log.cleaner.threads").value();
+        alter(broker, "log.cleaner.threads", "2", AlterConfigOp.OpType.SET);
+        becomes(broker, "log.cleaner.threads", "2");
+        same(config(broker, "log.cleaner.threads").source(), ConfigEntry.ConfigSource.DYNAMIC_BROKER_CONFIG);
+        alter(broker, "log.cleaner.threads", null, AlterConfigOp.OpType.DELETE);
+        becomes(broker, "log.cleaner.threads", before);
+        that(config(broker, "queued.max.requests").isReadOnly(), "read at the start");
+        var fixed = List.of(new AlterConfigOp(new ConfigEntry("queued.max.requests", "9"), AlterConfigOp.OpType.SET));
+        refused(InvalidRequestException.class, admin.incrementalAlterConfigs(Map.of(broker, fixed)).all());
+        var topic = new ConfigResource(ConfigResource.Type.TOPIC, topic(1, Map.of("cleanup.policy", "")));
+        same(config(topic, "cleanup.policy").value(), "");
+    }
+
+    static void logLevels() throws Exception {
+        int node = admin.describeCluster().nodes().get().iterator().next().id();
+        var loggers = new ConfigResource(ConfigResource.Type.BROKER_LOGGER, "" + node);
+        String before = config(loggers, "root").value();
+        alter(loggers, "root", "WARN", AlterConfigOp.OpType.SET);
+        same(config(loggers, "root").value(), "WARN");
+        same(config(loggers, "root").source(), ConfigEntry.ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG);
+        alter(loggers, "root", before, AlterConfigOp.OpType.SET);
+        var bad = List.of(new AlterConfigOp(new ConfigEntry("root", "LOUD"), AlterConfigOp.OpType.SET));
+        refused(InvalidConfigurationException.class, admin.incrementalAlterConfigs(Map.of(loggers, bad)).all());
+    }
+
+    static void accessLists() throws Exception {
+        var pattern = new ResourcePattern(ResourceType.TOPIC, "t", PatternType.LITERAL);
+        var entry = new AccessControlEntry("User:a", "*", AclOperation.READ, AclPermissionType.ALLOW);
+        refused(SecurityDisabledException.class, admin.describeAcls(AclBindingFilter.ANY).values());
+        refused(SecurityDisabledException.class, admin.createAcls(List.of(new AclBinding(pattern, entry))).all());
+        refused(SecurityDisabledException.class, admin.deleteAcls(List.of(AclBindingFilter.ANY)).all());
+    }
+
+    static void transactions() throws Exception {
+        try (var producer = producer(Map.of("transactional.id", "java-" + UUID.randomUUID()))) {
+            producer.initTransactions();
+        } catch (KafkaException refusal) {
+            that(refusal.getMessage().contains("transactions are not available"), "a reason: " + refusal);
+        }
     }
 
     static void producers() throws Exception {

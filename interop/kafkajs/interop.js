@@ -127,6 +127,31 @@ const checks = {
     await eventually(async () => assert.equal(await value(), '8000000'))
   },
 
+  async 'broker settings that change nothing'() {
+    const [{ nodeId }] = (await admin.describeCluster()).brokers
+    const name = String(nodeId)
+    const entry = async () => {
+      const { resources } = await admin.describeConfigs({ resources: [{ type: 4, name, configNames: ['log.cleaner.threads'] }] })
+      return resources[0].configEntries[0].configValue
+    }
+    const before = await entry()
+    const alter = (configEntries) => admin.alterConfigs({ validateOnly: false, resources: [{ type: 4, name, configEntries }] })
+    await alter([{ name: 'log.cleaner.threads', value: '2' }])
+    await eventually(async () => assert.equal(await entry(), '2'))
+    await alter([])
+    await eventually(async () => assert.equal(await entry(), before))
+  },
+
+  async 'the end after acks=1'() {
+    const name = await topic()
+    await withProducer({}, async (producer) => {
+      for (let count = 1; count <= 20; count++) {
+        await producer.send({ topic: name, acks: 1, messages: [{ value: 'x' }] })
+        assert.equal((await admin.fetchTopicOffsets(name))[0].high, String(count))
+      }
+    })
+  },
+
   async 'offsets by time, delete records'() {
     const name = await topic()
     await withProducer({}, async (producer) => {

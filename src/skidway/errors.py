@@ -269,12 +269,36 @@ class InvalidTransactionState(ProtocolError):
     code = ErrorCode.INVALID_TXN_STATE
 
 
+class InvalidProducerIdMapping(ProtocolError):
+    code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+class InvalidTransactionTimeout(ProtocolError):
+    code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+class ConcurrentTransactions(ProtocolError):
+    code = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+class ProducerFenced(ProtocolError):
+    code = ErrorCode.PRODUCER_FENCED
+
+
+class TransactionalIdNotFound(ProtocolError):
+    code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
 class StorageError(ProtocolError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class DamagedLog(StorageError):
     """What was stored is not what it was: its checksum or its shape says so. Another replica may have it."""
+
+
+class FailedCut(StorageError):
+    """The disk failed in the middle of a truncation: what is left is of no use to anybody."""
 
 
 class UnknownProducerId(ProtocolError):

@@ -15,13 +15,16 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 PRODUCER_BATCHES_REMEMBERED = 5
 
+PART_BYTES = 128
+"""What a part of a reply that waits takes beside its bytes: a reply to a fetch of many partitions has many."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     # Frames and connections.
     frame_bytes_max: int = 100 * MIB
     """A request frame above this closes its connection."""
-    request_elements_max: int = 500_000
+    request_elements_max: int = 200_000
     """Array elements in one request, all arrays together: bounds the memory a small frame can turn into."""
     connections_max: int = 10_000
     connections_per_ip_max: int = 5_000
@@ -31,9 +34,11 @@ class Limits:
     inflight_requests_max: int = 256
     """Requests of one connection that are read but not answered; past that its socket is not read."""
     reply_bytes_max: int = 16 * MIB
-    """Reply bytes one connection may have waiting (file slices excluded); past that its socket is not read."""
+    """Memory that the waiting replies of one connection may take (bytes in files do not count); past that its socket
+    is not read."""
     replies_bytes_max: int = 512 * MIB
-    """The same for all connections together; past that no connection with replies waiting is read."""
+    """The same for all connections together; past that no connection with replies waiting is read, and those that do
+    not read their replies are dropped."""
     receive_bytes_max: int = 512 * MIB
     """Partly received frames of all connections together; past that only frames already begun are read."""
 
@@ -56,8 +61,15 @@ class Limits:
     """Topics that one Metadata request may create by naming them."""
 
     # Producers.
+    producers_max: int = 500_000
+    """Producers that partitions led by this broker remember, each counted once for each partition; past that those that
+    are silent are forgotten, and where all are at work new ones are refused."""
     producers_per_partition_max: int = 100_000
     producer_expiry_ms: int = 86_400_000
+
+    # Clocks.
+    clock_jump_wait_ms: int = 3_600_000
+    """After the wall clock jumped forwards, the broker deletes nothing by age for this long."""
 
     # Groups.
     groups_max: int = 100_000
@@ -103,3 +115,5 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+DEFAULT_SEND_BUFFER_BYTES = 128 * KIB
+"""Measured on loopback (bench/RESULTS.md): with it large fetches are faster than with the buffer the kernel grows."""

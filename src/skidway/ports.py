@@ -28,6 +28,22 @@ class Random(Protocol):
     def randrange(self, stop: int, /) -> int: ...
 
 
+LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+ROOT_LOGGER = "root"
+
+
+class Loggers(Protocol):
+    """Who writes the operator's log, and from which level on."""
+
+    def levels(self) -> dict[str, str]:
+        """By name; the root is among them."""
+        ...
+
+    def set_level(self, name: str, level: str | None) -> None:
+        """Of a logger that exists; None: like the one above it."""
+        ...
+
+
 class File(Protocol):
     """One open file that grows at its end.
 
@@ -68,8 +84,14 @@ class Disk(Protocol):
     on_sync_failed: Callable[[], None]
     """Called when a sync of whatever kind has failed, before its error is raised, on the thread that asked for it."""
 
+    @property
+    def files_short(self) -> bool:
+        """Whether so many files are open that those which can be closed should be."""
+        ...
+
     def open(self, path: str, *, create: bool = False) -> File:
-        """Raises FileNotFoundError when it is not there and `create` is false."""
+        """Raises FileNotFoundError when it is not there and `create` is false, OSError (EMFILE) when too many are
+        open."""
         ...
 
     def read(self, path: str) -> bytes: ...
@@ -83,6 +105,10 @@ class Disk(Protocol):
         ...
 
     def exists(self, path: str) -> bool: ...
+
+    def holds(self, path: str, file: File) -> bool:
+        """Whether `file` is what a start would find at `path`; False when it was removed or replaced meanwhile."""
+        ...
 
     def size(self, path: str) -> int: ...
 
@@ -99,6 +125,10 @@ class Disk(Protocol):
     def remove_tree(self, path: str) -> None: ...
 
     def sync_directory(self, path: str) -> None: ...
+
+    def sync_file(self, path: str) -> None:
+        """`File.sync` of a file that need not stay open: works however many are."""
+        ...
 
     def boot_id(self) -> str:
         """Another one whenever the machine may have lost what was written but not synced; "" when nobody can tell."""

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Mapping
 
-from skidway.client.addresses import Address
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster as Client
-from skidway.client.cluster import Partition
-from skidway.client.connection import Connection
-from skidway.client.errors import ClientError, check
+from skidway.blocking_client.addresses import Address
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster as Client
+from skidway.blocking_client.cluster import Partition
+from skidway.blocking_client.connection import Connection
+from skidway.blocking_client.errors import ClientError, check
 from skidway.errors import ErrorCode
 from skidway.records.record import Record, build_batch
 from skidway.testing import Cluster
@@ -24,7 +24,7 @@ from skidway.wire.schema.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from skidway.wire.schema.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from waiting import eventually
+from waiting import comes_true
 
 ACKS_ALL = -1
 NAMED_PRODUCE = 12
@@ -32,7 +32,7 @@ PATIENCE_S = 60.0
 ANSWER_MS = 5_000
 PREFERRED = 0
 ELECTION_NOT_NEEDED = ErrorCode.ELECTION_NOT_NEEDED
-SMALL = {"segment.bytes": str(256 * 1024), "index.interval.bytes": "1024"}
+SMALL = {"internal.segment.bytes": str(256 * 1024), "index.interval.bytes": "1024"}
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 """Where a node's clock is behind, messages are not refused for being from the future."""
 
@@ -71,7 +71,7 @@ def await_leader(cluster: Cluster, topic: str, partition: int, *, other_than: in
             return False
         return found[0] not in (-1, other_than)
 
-    assert eventually(elected, PATIENCE_S), f"{topic}-{partition} has no other leader than {found[0]}"
+    assert comes_true(elected, PATIENCE_S), f"{topic}-{partition} has no other leader than {found[0]}"
     return found[0]
 
 
@@ -120,7 +120,7 @@ def reassign(cluster: Cluster, topic: str, replicas: Mapping[int, list[int]], *,
     with Client(cluster.bootstrap) as client:
         client.refresh([])
         client.retrying(ask)
-    assert not wait or eventually(done, PATIENCE_S), f"the reassignment of {topic} to {replicas} does not end"
+    assert not wait or comes_true(done, PATIENCE_S), f"the reassignment of {topic} to {replicas} does not end"
 
 
 def elect_preferred_leaders(cluster: Cluster) -> None:

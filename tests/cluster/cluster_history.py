@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from standstill import LastWords
 
 PATIENCE_S = 90.0
@@ -61,9 +61,11 @@ class History:
             elif self.acknowledged[place].setdefault(offset, value) != value:
                 self.wrong.append(f"{place}: two messages were acknowledged at offset {offset}")
 
-    def see(self, place: Place, offset: int, value: bytes) -> None:
+    def see(self, place: Place, offset: int, value: bytes | None) -> None:
         with self.lock:
-            if self.seen[place].setdefault(offset, value) != value:
+            if value is None:
+                self.wrong.append(f"{place}: offset {offset} was read without a value, which nobody sends")
+            elif self.seen[place].setdefault(offset, value) != value:
                 self.wrong.append(f"{place}: offset {offset} was read with two values")
 
     def longest_gap_s(self, since: float) -> float:
@@ -141,14 +143,30 @@ def read_all(bootstrap: str, places: Iterable[Place]) -> dict[Place, Log]:
         while unread:
             assert time.monotonic() < deadline, f"{sorted(unread)} could not be read to their ends"
             for message in consumer.consume(1_000, 0.2):
-                place, error = (message.topic(), message.partition()), message.error()
+                error, value = message.error(), message.value()
                 if error is None:
-                    found[place][message.offset()] = message.value()
+                    place, offset = place_of(message), offset_of(message)
+                    assert value is not None, f"{place}: offset {offset} has no value, which nobody sends"
+                    found[place][offset] = value
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    unread.discard(place)
+                    unread.discard(place_of(message))
     finally:
         close(consumer)
     return found
+
+
+def place_of(message: Message) -> Place:
+    """Of a record, and of the note that a partition ends; other errors need not be about a partition."""
+    topic, partition = message.topic(), message.partition()
+    assert topic is not None
+    assert partition is not None
+    return topic, partition
+
+
+def offset_of(record: Message) -> int:
+    offset = record.offset()
+    assert offset is not None
+    return offset
 
 
 def close(consumer: Consumer) -> None:
@@ -258,7 +276,7 @@ class Follower:
         while not self._stop.is_set():
             for message in self.consumer.consume(500, 0.1):
                 if message.error() is None:
-                    place, offset = (message.topic(), message.partition()), message.offset()
+                    place, offset = place_of(message), offset_of(message)
                     if offset != next_offset.get(place, offset):
                         self.history.wrong.append(f"{place}: {offset} was read after {next_offset[place] - 1}")
                     next_offset[place] = offset + 1

@@ -11,6 +11,7 @@ NODES = 3
 _shared: list[Cluster] = []
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Never two clusters at once: they would take the cores from each other."""
     for item in items:

@@ -10,7 +10,7 @@ from replica_files import assert_replicas_equal
 from standstill import describe
 
 from skidway.testing import Cluster
-from waiting import eventually
+from waiting import comes_true
 
 PATIENCE_S = 60.0
 MESSAGES_MORE = 150
@@ -33,7 +33,7 @@ class Load:
             grown = [now[place] - before[place] for place in self.places]
             return sum(grown) >= messages and min(grown) > 0
 
-        assert eventually(enough, PATIENCE_S), (
+        assert comes_true(enough, PATIENCE_S), (
             f"{messages} more acknowledgements did not come: {before} became {self._counts()};"
             f" failures {self.history.failures[:3]}, writer {'alive' if self.writer.alive else 'ended'},"
             f" {len(self.writer.producer)} unanswered\n"

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from skidway.client.cluster import Cluster as Client
-from skidway.client.errors import ClientError
-from skidway.client.offsets import LATEST, find_offsets
+from skidway.blocking_client.cluster import Cluster as Client
+from skidway.blocking_client.errors import ClientError
+from skidway.blocking_client.offsets import LATEST, find_offsets
 from skidway.records.batch import crc_matches, iter_headers
 from skidway.testing import Cluster
-from waiting import eventually
+from waiting import comes_true
 
 Place = tuple[str, int]
 PATIENCE_S = 60.0
@@ -50,7 +50,7 @@ def await_in_sync(cluster: Cluster, places: Iterable[Place]) -> None:
             last.append(error)
         return not last
 
-    assert eventually(in_sync, PATIENCE_S), f"not all replicas are in sync: {last}"
+    assert comes_true(in_sync, PATIENCE_S), f"not all replicas are in sync: {last}"
 
 
 def assert_replicas_equal(cluster: Cluster, places: Iterable[Place]) -> int:

@@ -1,6 +1,8 @@
 """Rolling restarts, reassignments, elections and new topics under load: clients see no error and nothing is lost."""
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 from cluster_calls import create_topic, described, elect_preferred_leaders, reassign
 from cluster_history import QUICK
@@ -8,10 +10,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from loaded import loaded
 from replica_files import await_in_sync
 
-from skidway.client.cluster import Cluster as Client
+from skidway.blocking_client.cluster import Cluster as Client
 from skidway.testing import Cluster
 from skidway.wire.schema.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from waiting import eventually
+from waiting import comes_true, eventually
 
 
 def test_a_rolling_restart_is_not_noticed(cluster: Cluster, topic: str) -> None:
@@ -30,11 +32,11 @@ def test_replicas_move_and_leaders_change_under_load(cluster: Cluster, topic: st
         first, second, third = cluster.brokers
         reassign(cluster, topic, {0: [first, second], 1: [second, third], 2: [third, first]})
         load.goes_on()
-        assert eventually(lambda: sorted(described(cluster, topic, 0).replicas) == sorted([first, second]))
+        eventually(lambda: sorted(described(cluster, topic, 0).replicas) == sorted([first, second]))
         reassign(cluster, topic, {0: [second, third, first], 1: [third, first, second], 2: [first, second, third]})
         await_in_sync(cluster, load.places)
         elect_preferred_leaders(cluster)
-        assert eventually(lambda: described(cluster, topic, 0).leader == second)
+        eventually(lambda: described(cluster, topic, 0).leader == second)
         for number in range(3):
             create_topic(cluster, f"{topic}-{number}", partitions=4)
             load.goes_on(30)
@@ -50,7 +52,7 @@ def coordinator_of(cluster: Cluster, group: str) -> int:
         found[0] = answer.node_id
         return not answer.error_code
 
-    assert eventually(known, 60)
+    eventually(known, 60)
     return found[0]
 
 
@@ -65,7 +67,7 @@ def test_committed_offsets_survive_their_coordinators_death(cluster: Cluster, to
             read_and_commit(consumer, committed, commits=5)
             coordinator = coordinator_of(cluster, group)
             cluster.kill(coordinator)
-            assert eventually(lambda: coordinator_of(cluster, group) != coordinator, 60)  # noqa: B023
+            eventually(lambda: coordinator_of(cluster, group) != coordinator, 60)  # noqa: B023
             places = [TopicPartition(topic, index) for index in range(3)]
             found = {place.partition: place.offset for place in patiently(lambda: consumer.committed(places, 10))}  # noqa: B023
             assert {index: found[index] for index in committed} == committed
@@ -82,7 +84,7 @@ def read_and_commit(consumer: Consumer, committed: dict[int, int], commits: int)
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
             try:
-                (place,) = consumer.commit(message, asynchronous=False)
+                (place,) = consumer.commit(message=message, asynchronous=False)
             except KafkaException:
                 return False  # the coordinator is moving, or the group is; the next one will do
             if place.error is None:
@@ -90,10 +92,10 @@ def read_and_commit(consumer: Consumer, committed: dict[int, int], commits: int)
                 done[0] += 1
         return done[0] >= commits
 
-    assert eventually(step, 60), f"{done[0]} of {commits} commits"
+    assert comes_true(step, 60), f"{done[0]} of {commits} commits"
 
 
-def patiently(ask):  # type: ignore[no-untyped-def]
+def patiently(ask: Callable[[], Any]) -> Any:
     found = []
 
     def answered() -> bool:
@@ -103,5 +105,5 @@ def patiently(ask):  # type: ignore[no-untyped-def]
             return False
         return True
 
-    assert eventually(answered, 60)
+    eventually(answered, 60)
     return found[-1]

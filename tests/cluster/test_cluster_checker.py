@@ -41,6 +41,15 @@ def test_two_messages_at_one_offset() -> None:
     assert history.wrong
 
 
+def test_a_message_without_a_value_is_wrong_at_once() -> None:
+    """Also if it is gone when everything is read once more."""
+    history = History()
+    history.see(PLACE, 1, b"one")
+    assert not history.wrong
+    history.see(PLACE, 2, None)
+    assert history.wrong
+
+
 def flip(data: bytearray) -> None:
     data[-3] ^= 1
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from cluster_clocks import MISSING, Clock, library
 from loaded import Load, loaded
 
+from faked_clocks import MISSING, Clock, library
 from skidway.testing import Cluster
 
 HOUR_S = 3600

@@ -6,7 +6,7 @@ import pytest
 from loaded import loaded
 from replica_files import await_in_sync
 
-from disk_faults import failing_syncs, fill, small_file_system
+from disk_faults import ext4_volume, failing_syncs, fill, small_file_system
 from skidway.testing import Cluster
 
 VICTIM = 2
@@ -27,6 +27,23 @@ def test_a_full_disk_on_one_node_stops_nobody_and_heals(tmp_path: Path, topic: s
         filler = fill(volume)
         cluster.kill(VICTIM)
         filler.unlink()
+        cluster.start(VICTIM)
+        await_in_sync(cluster, load.places)
+
+
+def test_a_disk_that_turns_read_only_under_one_node_stops_nobody(tmp_path: Path, topic: str) -> None:
+    nodes = tmp_path / "nodes"
+    with (
+        ext4_volume(nodes / f"node-{VICTIM}", MEGABYTES) as volume,
+        Cluster(3, data_dir=nodes) as cluster,
+        loaded(cluster, topic) as load,
+    ):
+        volume.turn_read_only()
+        load.goes_on(600)
+        assert "accepts no more writes until a restart" in cluster[VICTIM].output
+        cluster.kill(VICTIM)
+        volume.repair()
+        (cluster[VICTIM].data_dir / "last-run").unlink()
         cluster.start(VICTIM)
         await_in_sync(cluster, load.places)
 

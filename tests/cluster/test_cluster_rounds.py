@@ -14,7 +14,6 @@ from random import Random
 
 import pytest
 from cluster_calls import create_topic
-from cluster_clocks import Clock, library
 from cluster_faults import Faults
 from cluster_history import QUICK, Follower, History, Writer, close
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -22,6 +21,7 @@ from loaded import Load
 from replica_files import assert_replicas_equal, await_in_sync
 
 from disk_faults import small_file_system
+from faked_clocks import Clock, library
 from skidway.testing import Cluster
 
 MINUTES = float(os.environ.get("SKIDWAY_CHAOS_MINUTES", "5"))

@@ -68,7 +68,8 @@ class AiokafkaProducer(Producer):
         self.producer = producer
 
     def send(self, topic: str, messages: Sequence[Message]) -> list[Placement]:
-        return self.loop.run(self._send(topic, messages))
+        sent: list[Placement] = self.loop.run(self._send(topic, messages))
+        return sent
 
     async def _send(self, topic: str, messages: Sequence[Message]) -> list[Placement]:
         futures = [
@@ -110,7 +111,8 @@ class AiokafkaConsumer(Consumer):
             self.consumer.seek(where, offset)
 
     def take(self, count: int, timeout_s: float = ANSWER_TIMEOUT_S) -> list[Received]:
-        return self.loop.run(self._take(count, timeout_s), timeout_s + 2)
+        taken: list[Received] = self.loop.run(self._take(count, timeout_s), timeout_s + 2)
+        return taken
 
     async def _take(self, count: int, timeout_s: float) -> list[Received]:
         loop = asyncio.get_running_loop()

@@ -97,8 +97,9 @@ class ConfluentConsumer(Consumer):
         found: list[Received] = []
         while len(found) < count and (left := deadline - time.monotonic()) > 0:
             for message in self.consumer.consume(count - len(found), timeout=min(left, 0.2)):
-                if message.error() is not None:
-                    raise refusal(message.error())
+                error = message.error()
+                if error is not None:
+                    raise refusal(error)
                 found.append(received(message))
         return found
 
@@ -116,12 +117,16 @@ class ConfluentConsumer(Consumer):
 
 def received(message: ck.Message) -> Received:
     kind, timestamp = message.timestamp()
+    partition, offset = message.partition(), message.offset()
+    headers: Any = message.headers() or ()
+    assert partition is not None
+    assert offset is not None
     return Received(
-        message.partition(),
-        message.offset(),
+        partition,
+        offset,
         message.key(),
         message.value(),
-        tuple(message.headers() or ()),
+        tuple(headers),
         timestamp,
         1 if kind == ck.TIMESTAMP_LOG_APPEND_TIME else 0,
     )
@@ -197,7 +202,7 @@ class ConfluentAdmin(Admin):
         return {tp.partition: result(future).low_watermark for tp, future in answers.items()}
 
     def list_offsets(self, name: str, specs: Mapping[int, OffsetSpec]) -> dict[int, tuple[int, int]]:
-        known = {
+        known: dict[str, Any] = {
             "earliest": cka.OffsetSpec.earliest,
             "latest": cka.OffsetSpec.latest,
             "max_timestamp": cka.OffsetSpec.max_timestamp,

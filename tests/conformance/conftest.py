@@ -6,7 +6,7 @@ what Kafka does not have. Every test makes topics of its own, so they may run in
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 from client_aiokafka import AiokafkaClient
@@ -14,14 +14,12 @@ from client_confluent import ConfluentClient
 from client_kafka_python import KafkaPythonClient
 from clients import Admin, Client, NotInThisClient
 from group_settings import group_settings
-from raw import Connection
+from raw import Connection, MakeTopic
 from raw_batches import build
 from wire_calls import create_topic, produce
 
 GIVEN = os.environ.get("SKIDWAY_CONFORMANCE_BOOTSTRAP")
 CLIENTS = (ConfluentClient, KafkaPythonClient, AiokafkaClient)
-
-MakeTopic = Callable[..., str]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -8,12 +8,14 @@ an error code: the tests look at every answer themselves.
 import re
 import socket
 import struct
-import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 Body = dict[str, Any]
+MakeTopic = Callable[..., str]
+"""The fixture that makes a topic and returns its name."""
 
 INTEGERS = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q"}
 ZERO_UUID = bytes(16)
@@ -358,14 +360,3 @@ class Connection:
                 raise ConnectionError("the broker closed the connection")
             parts += piece
         return bytes(parts)
-
-
-def eventually(check: Any, timeout_s: float = 30.0) -> Any:
-    """Calls `check` until it returns something true and returns that; fails with the last value when time is up."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        value = check()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"still {value!r} after {timeout_s} s"
-        time.sleep(0.02)

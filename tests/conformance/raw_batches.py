@@ -3,7 +3,7 @@
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from crc32c import crc32c
 
@@ -115,7 +115,7 @@ def _batches(data: bytes) -> Iterator[Batch]:
         end = position + 12 + length
         if end > len(data):
             return
-        batch = Batch(base, *rest, payload=data[position + HEADER.size : end])
+        batch = replace(Batch(base, *rest), payload=data[position + HEADER.size : end])
         assert crc32c(data[position + 21 : end]) == batch.crc, "the broker sent a batch with a wrong CRC"
         yield batch
         position = end

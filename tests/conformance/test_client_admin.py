@@ -1,10 +1,14 @@
 """Administration with every client: topics, partitions, configs, records, and the errors they are refused with."""
 
+from typing import Any
+
 import pytest
 from clients import BEGINNING, Admin, Client, Message, Placement, ProducerOptions, Refused, Synonym
-from raw import Connection, eventually
+from raw import Connection, MakeTopic
 from raw_batches import Record, build, now_ms
 from wire_calls import end_offset, produce, start_offset, topic_id
+
+from waiting import eventually
 
 OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -153,7 +157,7 @@ def test_grow(admin: Admin, client: Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_a_topic_cannot_shrink_or_stay(admin: Admin, make_topic, count: int) -> None:
+def test_a_topic_cannot_shrink_or_stay(admin: Admin, make_topic: MakeTopic, count: int) -> None:
     topic = make_topic(partitions=3)
     with pytest.raises(Refused) as refused:
         admin.grow(topic, count)
@@ -190,7 +194,7 @@ def test_configs_of_an_unknown_topic(admin: Admin, client: Client, name: str) ->
     assert refused.value.code == UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_describe_configs_names_sources_and_synonyms(admin: Admin, client: Client, make_topic) -> None:
+def test_describe_configs_names_sources_and_synonyms(admin: Admin, client: Client, make_topic: MakeTopic) -> None:
     topic = make_topic(configs={"segment.bytes": "2000000"})
     configs = admin.configs(topic)
     assert len(configs) >= 25
@@ -211,7 +215,7 @@ def test_describe_configs_names_sources_and_synonyms(admin: Admin, client: Clien
     assert configs["compression.type"].value == "producer"
 
 
-def test_replacing_configs_resets_what_is_not_named(admin: Admin, make_topic) -> None:
+def test_replacing_configs_resets_what_is_not_named(admin: Admin, make_topic: MakeTopic) -> None:
     topic = make_topic(configs={"retention.ms": "1000000", "segment.bytes": "2000000"})
     admin.replace_configs(topic, {"retention.ms": "2000000"})
     config_becomes(admin, topic, "retention.ms", "2000000")
@@ -223,7 +227,7 @@ def test_replacing_configs_resets_what_is_not_named(admin: Admin, make_topic) ->
     assert admin.configs(topic)["retention.ms"].value == "2000000"
 
 
-def test_changing_configs_one_by_one(admin: Admin, make_topic) -> None:
+def test_changing_configs_one_by_one(admin: Admin, make_topic: MakeTopic) -> None:
     topic = make_topic(configs={"retention.ms": "1000000", "segment.bytes": "2000000"})
     admin.change_configs(topic, [("SET", "retention.ms", "3000000"), ("DELETE", "segment.bytes", None)])
     config_becomes(admin, topic, "retention.ms", "3000000")
@@ -245,7 +249,7 @@ def test_appending_to_a_list_and_taking_from_it(admin: Admin, topic: str) -> Non
     ("operation", "key", "value"),
     [("SET", "retention.ms", "never"), ("APPEND", "retention.ms", "5"), ("SET", "no.such.config", "1")],
 )
-def test_bad_changes_change_nothing(admin: Admin, make_topic, operation, key: str, value: str) -> None:
+def test_bad_changes_change_nothing(admin: Admin, make_topic: MakeTopic, operation: Any, key: str, value: str) -> None:
     topic = make_topic(configs={"retention.ms": "1000000"})
     with pytest.raises(Refused) as refused:
         admin.change_configs(topic, [("SET", "segment.bytes", "2000000"), (operation, key, value)])
@@ -283,7 +287,7 @@ def test_delete_records(admin: Admin, client: Client, topic: str, wire: Connecti
     assert start_offset(wire, topic) == 10
 
 
-def test_list_offsets(admin: Admin, make_topic, wire: Connection) -> None:
+def test_list_offsets(admin: Admin, make_topic: MakeTopic, wire: Connection) -> None:
     topic = make_topic(partitions=4)
     for partition in range(4):
         records = [Record(b"v", timestamp_delta=delta) for delta in (0, 500, 200)]

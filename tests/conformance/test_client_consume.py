@@ -3,10 +3,11 @@
 import itertools
 import threading
 import time
+from collections.abc import Iterable
 
 import pytest
 from clients import BEGINNING, END, Client, Consumer, ConsumerOptions, Message, Placement, Received, Refused
-from raw import Connection
+from raw import Connection, MakeTopic
 from raw_batches import Record, build
 from wire_calls import produce
 
@@ -25,7 +26,7 @@ def filled(topic: str, wire: Connection) -> str:
     return topic
 
 
-def offsets_and_values(found):
+def offsets_and_values(found: Iterable[Received]) -> list[tuple[int, bytes | None]]:
     return [(got.offset, got.value) for got in found]
 
 
@@ -79,7 +80,7 @@ def test_seek_forth_and_back(client: Client, filled: str) -> None:
             assert offsets_and_values(consumer.take(1)) == numbered(target, target + 1)
 
 
-def test_two_partitions_each_from_its_own_place(client: Client, make_topic, wire: Connection) -> None:
+def test_two_partitions_each_from_its_own_place(client: Client, make_topic: MakeTopic, wire: Connection) -> None:
     topic = make_topic(partitions=2)
     for partition in range(2):
         produce(wire, topic, build([b"%d" % offset for offset in range(10)]), partition=partition)
@@ -163,7 +164,7 @@ def test_a_batch_larger_than_the_fetch_still_comes(client: Client, topic: str) -
     assert [got.value for got in found] == [message.value for message in messages]
 
 
-def test_log_append_time_is_what_consumers_see(client: Client, make_topic) -> None:
+def test_log_append_time_is_what_consumers_see(client: Client, make_topic: MakeTopic) -> None:
     topic = make_topic(configs={"message.timestamp.type": "LogAppendTime"})
     before = time.time() * 1000
     client.produce(topic, [Message(b"v", timestamp_ms=START_MS)])

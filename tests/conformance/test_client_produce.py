@@ -5,7 +5,7 @@ import random
 
 import pytest
 from clients import BEGINNING, CODEC_IDS, CODECS, Client, Message, Placement, ProducerOptions, Received, Refused
-from raw import Connection
+from raw import Connection, MakeTopic
 from raw_batches import now_ms, read
 from wire_calls import fetch_bytes
 
@@ -88,14 +88,14 @@ def test_small_to_large_messages(client: Client, topic: str, size: int) -> None:
     assert as_sent(sent_and_read(client, topic, messages)) == messages
 
 
-def test_a_message_of_eight_megabytes_where_the_topic_allows_it(client: Client, make_topic) -> None:
+def test_a_message_of_eight_megabytes_where_the_topic_allows_it(client: Client, make_topic: MakeTopic) -> None:
     topic = make_topic(configs={"max.message.bytes": "9000000"})
     messages = [Message(random.Random(8).randbytes(8_000_000))]
     assert as_sent(sent_and_read(client, topic, messages)) == messages
 
 
 def test_the_size_limit_is_exact_and_a_refused_message_takes_no_offset(
-    client: Client, make_topic, wire: Connection
+    client: Client, make_topic: MakeTopic, wire: Connection
 ) -> None:
     """max.message.bytes counts the whole batch, headers and all."""
     topic = make_topic(configs={"max.message.bytes": str(LIMIT_BYTES)})
@@ -117,7 +117,7 @@ def test_acks(client: Client, topic: str, acks: int) -> None:
     assert as_sent(client.read(topic, {0: BEGINNING}, 100)) == messages
 
 
-def test_idempotent_producer_over_many_batches(client: Client, make_topic, wire: Connection) -> None:
+def test_idempotent_producer_over_many_batches(client: Client, make_topic: MakeTopic, wire: Connection) -> None:
     topic = make_topic(partitions=3)
     messages = [Message(b"%d" % index, partition=index % 3) for index in range(3_000)]
     with client.producer(ProducerOptions(idempotent=True)) as producer:
@@ -135,7 +135,7 @@ def test_idempotent_producer_over_many_batches(client: Client, make_topic, wire:
         assert all(after[0] == before[0] + before[1] for before, after in itertools.pairwise(sequences))
 
 
-def test_unkeyed_messages_use_many_partitions_and_keyed_ones_stay_put(client: Client, make_topic) -> None:
+def test_unkeyed_messages_use_many_partitions_and_keyed_ones_stay_put(client: Client, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=24)
     keyed = [Message(b"%d" % index, b"key-%d" % (index % 50)) for index in range(500)]
     placed = client.produce(topic, keyed)
@@ -149,7 +149,7 @@ def test_unkeyed_messages_use_many_partitions_and_keyed_ones_stay_put(client: Cl
     assert [by_place[place.partition, place.offset] for place in placed] == [message.value for message in keyed]
 
 
-def test_every_partition_of_a_wide_topic_takes_messages(client: Client, make_topic) -> None:
+def test_every_partition_of_a_wide_topic_takes_messages(client: Client, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=100)
     messages = [Message(b"%d" % (index // 100), partition=index % 100) for index in range(300)]
     placed = client.produce(topic, messages)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -18,8 +19,13 @@ from confluent_kafka.admin import (
 from skidway.testing import Broker
 from waiting import eventually
 
-QUICK = {"checkpoint_ms": 100, "compaction_check_ms": 100}
-COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "20000", "flush": "os"}
+QUICK: dict[str, Any] = {"checkpoint_ms": 100, "compaction_check_ms": 100}
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "internal.segment.bytes": "20000",
+    "flush": "os",
+}
 
 
 @pytest.fixture
@@ -51,17 +57,20 @@ def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes, bytes | None]
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found = []
+    found: list[tuple[int, bytes, bytes | None]] = []
     deadline = time.monotonic() + 60
     try:
         while time.monotonic() < deadline:
             message = consumer.poll(1)
             if message is None:
                 continue
-            if message.error():
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            error, offset, key = message.error(), message.offset(), message.key()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
                 return found
-            found.append((message.offset(), message.key(), message.value()))
+            assert offset is not None
+            assert key is not None
+            found.append((offset, key, message.value()))
     finally:
         consumer.close()
     raise AssertionError("the end was not reached")
@@ -118,10 +127,10 @@ def test_records_of_a_compacted_topic_are_not_deleted_by_hand(quick: Broker) -> 
 
 
 def test_a_topic_can_be_deleted_while_it_is_compacted(quick: Broker) -> None:
-    make_topic(quick, "brief", segment_bytes="10000000", min_cleanable_dirty_ratio="1")
+    make_topic(quick, "brief", internal_segment_bytes="10000000", min_cleanable_dirty_ratio="1")
     _fill(quick, "brief", 40_000, 10_000, 500)
     change(quick, "brief", "min.cleanable.dirty.ratio", "0.01")
-    assert eventually(lambda: is_being_compacted(quick, "brief") or "brief-0: compacted" in quick.output)
+    eventually(lambda: is_being_compacted(quick, "brief") or "brief-0: compacted" in quick.output)
     admin = AdminClient({"bootstrap.servers": quick.bootstrap})
     admin.delete_topics(["brief"])["brief"].result(30)
     make_topic(quick, "brief")
@@ -168,15 +177,15 @@ def _latencies_ms(producer: Producer, count_max: int, until: object = None) -> l
     return sorted(times)
 
 
-def test_the_broker_answers_while_it_compacts(quick: Broker, record_property) -> None:
+def test_the_broker_answers_while_it_compacts(quick: Broker, record_property: Any) -> None:
     """220 MB with 20,000 keys. The times are noted, not judged: the machine is shared."""
-    make_topic(quick, "large", segment_bytes="50000000", min_cleanable_dirty_ratio="1")
-    make_topic(quick, "pings", cleanup_policy="delete", segment_bytes="1000000000")
+    make_topic(quick, "large", internal_segment_bytes="50000000", min_cleanable_dirty_ratio="1")
+    make_topic(quick, "pings", cleanup_policy="delete", internal_segment_bytes="1000000000")
     _fill(quick, "large", 220_000, 20_000, 1000)
     producer = Producer({"bootstrap.servers": quick.bootstrap, "linger.ms": 0, "acks": 1})
     alone = _latencies_ms(producer, 1000)
     # A pass takes what a checkpoint has covered, and leaves the rest to the next one: so that one pass takes all.
-    assert eventually(lambda: is_checkpointed(quick, "large"), 60)
+    eventually(lambda: is_checkpointed(quick, "large"), 60)
     change(quick, "large", "min.cleanable.dirty.ratio", "0.01")
     meanwhile = 0
 

@@ -5,6 +5,7 @@ from client_aiokafka import AiokafkaClient
 from client_confluent import ConfluentClient
 from client_kafka_python import KafkaPythonClient
 from clients import BEGINNING, Client, Message
+from raw import MakeTopic
 
 KEYS = [b"a", b"key-17", b"21", "schlüssel".encode(), b"x" * 1_000, *(b"user-%d" % index for index in range(60))]
 
@@ -29,7 +30,7 @@ def home(key: bytes, partitions: int) -> int:
 
 
 @pytest.mark.parametrize("partitions", [1, 6, 17])
-def test_all_clients_agree(bootstrap: str, make_topic, partitions: int) -> None:
+def test_all_clients_agree(bootstrap: str, make_topic: MakeTopic, partitions: int) -> None:
     topic = make_topic(partitions=partitions)
     clients: list[Client] = [made(bootstrap) for made in (ConfluentClient, KafkaPythonClient, AiokafkaClient)]
     expected = [home(key, partitions) for key in KEYS]

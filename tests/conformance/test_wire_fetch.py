@@ -6,7 +6,7 @@ import uuid
 
 import cramjam
 import pytest
-from raw import Connection
+from raw import Connection, MakeTopic
 from raw_batches import build, read, values
 from wire_calls import fetch, fetch_body, produce, topic_id
 
@@ -85,7 +85,8 @@ def test_leader_epochs(wire: Connection, topic: str) -> None:
     def with_epoch(epoch: int) -> int:
         body = fetch_body(topic)
         body["topics"][0]["partitions"][0]["current_leader_epoch"] = epoch
-        return wire.call("Fetch", 12, body)["responses"][0]["partitions"][0]["error_code"]
+        code: int = wire.call("Fetch", 12, body)["responses"][0]["partitions"][0]["error_code"]
+        return code
 
     (found,) = wire.call("Metadata", 12, {"topics": [{"name": topic}]})["topics"]
     epoch = found["partitions"][0]["leader_epoch"]
@@ -114,7 +115,9 @@ def test_at_least_one_batch_however_small_the_limits(wire: Connection, topic: st
         assert [batch.base_offset for batch in read(fetch(wire, topic, **limits)["records"])] == [0], limits
 
 
-def test_the_first_partition_with_data_gets_its_batch_the_others_what_fits(wire: Connection, make_topic) -> None:
+def test_the_first_partition_with_data_gets_its_batch_the_others_what_fits(
+    wire: Connection, make_topic: MakeTopic
+) -> None:
     topic = make_topic(partitions=4)
     for partition in (1, 2, 3):
         produce(wire, topic, build([b"v" * 1_000]), partition=partition)
@@ -158,7 +161,7 @@ def test_a_waiting_fetch_sees_the_batch_that_ends_its_wait(wire: Connection, boo
     assert values(answer["responses"][0]["partitions"][0]["records"]) == [(0, b"wake up")]
 
 
-def test_min_bytes_gathers_small_batches(wire: Connection, bootstrap: str, make_topic) -> None:
+def test_min_bytes_gathers_small_batches(wire: Connection, bootstrap: str, make_topic: MakeTopic) -> None:
     """Bytes of all partitions count together; what is there is sent when they are enough."""
     topic = make_topic(partitions=2)
     body = fetch_body(topic, max_wait_ms=FOR_EVER_MS, min_bytes=2_500)
@@ -201,7 +204,7 @@ def test_a_reader_that_hangs_up_while_waiting_harms_nobody(bootstrap: str, wire:
     assert values(fetch(wire, topic)["records"]) == [(0, b"v")]
 
 
-def test_writers_and_readers_at_once_keep_order(bootstrap: str, make_topic) -> None:
+def test_writers_and_readers_at_once_keep_order(bootstrap: str, make_topic: MakeTopic) -> None:
     """Four writers, one partition each; one reader follows them all by offset."""
     topic = make_topic(partitions=4)
 

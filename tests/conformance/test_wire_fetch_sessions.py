@@ -1,7 +1,7 @@
 """Incremental fetch sessions: what is left out, what is told, and how a session is lost."""
 
 import pytest
-from raw import Body, Connection
+from raw import Body, Connection, MakeTopic
 from raw_batches import build, values
 from wire_calls import produce, topic_id
 
@@ -16,6 +16,7 @@ class Session:
 
     def __init__(self, wire: Connection, topic: str, version: int) -> None:
         self.wire = wire
+        self.topic = topic
         self.version = version
         self.named = {"topic_id": topic_id(wire, topic)} if version >= 13 else {"topic": topic}
         self.id = 0
@@ -46,21 +47,13 @@ def told(answer: Body) -> dict[int, list[tuple[int, bytes | None]]]:
 
 
 @pytest.fixture(params=[7, 12, 17], ids=["v7", "v12", "v17"])
-def session(request: pytest.FixtureRequest, wire: Connection, make_topic) -> Session:
+def session(request: pytest.FixtureRequest, wire: Connection, make_topic: MakeTopic) -> Session:
     session = Session(wire, make_topic(partitions=3), request.param)
-    session.topic = wire_topic(session)
     answer = session.fetch({0: 0, 1: 0, 2: 0})
     assert answer["error_code"] == 0
     assert answer["session_id"] > 0
     assert told(answer) == {0: [], 1: [], 2: []}, "a full fetch names every partition"
     return session
-
-
-def wire_topic(session: Session) -> str:
-    if "topic" in session.named:
-        return str(session.named["topic"])
-    answer = session.wire.call("Metadata", 12, {"topics": [{"topic_id": session.named["topic_id"], "name": None}]})
-    return str(answer["topics"][0]["name"])
 
 
 def test_nothing_new_is_an_empty_answer(session: Session) -> None:

@@ -1,7 +1,7 @@
 """Idempotent producers by sequence: what is a repeat, what is a gap, who is fenced, what is remembered."""
 
 import pytest
-from raw import Connection
+from raw import Connection, MakeTopic
 from raw_batches import build, now_ms, values
 from wire_calls import end_offset, fetch_bytes, new_producer_id, produce
 
@@ -125,7 +125,7 @@ def test_a_batch_across_the_wrap(writer: Writer) -> None:
     assert writer.write(last - 1, 4) == (0, 0)
 
 
-def test_partitions_count_on_their_own(wire: Connection, make_topic) -> None:
+def test_partitions_count_on_their_own(wire: Connection, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=2)
     producer_id, epoch = new_producer_id(wire)
     for partition in range(2):

@@ -1,11 +1,14 @@
 """Metadata and its kin: which topics an answer names, and what happens to names nobody knows."""
 
 import uuid
+from typing import Any
 
 import pytest
-from raw import ZERO_UUID, Connection, eventually
+from raw import ZERO_UUID, Connection, MakeTopic
 from raw_batches import build
 from wire_calls import produce, topic_id
+
+from waiting import eventually
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
@@ -13,7 +16,7 @@ INVALID_TOPIC = 17
 UNKNOWN_TOPIC_ID = 100
 
 
-def names(answer) -> set[str]:
+def names(answer: dict[str, Any]) -> set[str]:
     return {topic["name"] for topic in answer["topics"]}
 
 
@@ -28,7 +31,7 @@ def test_later_versions_take_null_as_all_and_empty_as_none(wire: Connection, top
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_every_version_describes_a_topic(wire: Connection, make_topic, bootstrap: str, version: int) -> None:
+def test_every_version_describes_a_topic(wire: Connection, make_topic: MakeTopic, bootstrap: str, version: int) -> None:
     topic = make_topic(partitions=2)
     answer = wire.call("Metadata", version, {"topics": [{"name": topic}]})
     (broker,) = answer["brokers"]
@@ -97,7 +100,7 @@ def test_by_an_id_nobody_has(wire: Connection) -> None:
     assert (found["error_code"], found["name"], found["topic_id"]) == (UNKNOWN_TOPIC_ID, None, nobody)
 
 
-def test_describe_topic_partitions_pages_through(wire: Connection, make_topic) -> None:
+def test_describe_topic_partitions_pages_through(wire: Connection, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=7)
     cursor, seen = None, []
     while True:
@@ -157,7 +160,7 @@ def test_describe_log_dirs_knows_the_size(wire: Connection, topic: str, version:
         assert directory["total_bytes"] > directory["usable_bytes"] > 0
 
 
-def test_list_config_resources(wire: Connection, make_topic) -> None:
+def test_list_config_resources(wire: Connection, make_topic: MakeTopic) -> None:
     """Topics are listed whether or not they have configs of their own."""
     topic = make_topic()
     answer = wire.call("ListConfigResources", 1, {"resource_types": [2]})

@@ -1,9 +1,13 @@
 """Offsets: ListOffsets and its special timestamps, leader epochs, deleted records, retention."""
 
+from typing import Any
+
 import pytest
-from raw import Connection, eventually
+from raw import Connection, MakeTopic
 from raw_batches import Record, build, now_ms
 from wire_calls import end_offset, fetch, list_offset, produce, start_offset
+
+from waiting import eventually
 
 OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -29,7 +33,7 @@ def filled(wire: Connection, topic: str, base_ms: int) -> str:
     return topic
 
 
-def answered(found) -> tuple[int, int, int]:
+def answered(found: dict[str, Any]) -> tuple[int, int, int]:
     return found["error_code"], found["offset"], found["timestamp"]
 
 
@@ -161,7 +165,7 @@ def retention_interval_ms(wire: Connection) -> int:
     return int(values.get(key) or 300_000)
 
 
-def test_retention_by_size_drops_whole_segments(wire: Connection, make_topic) -> None:
+def test_retention_by_size_drops_whole_segments(wire: Connection, make_topic: MakeTopic) -> None:
     if retention_interval_ms(wire) > 3_000:
         pytest.skip("this broker looks for old segments too seldom: log.retention.check.interval.ms")
     topic = make_topic(configs={"segment.bytes": "1048576", "retention.bytes": "1048576"})
@@ -174,7 +178,7 @@ def test_retention_by_size_drops_whole_segments(wire: Connection, make_topic) ->
     assert fetch(wire, topic, start)["error_code"] == 0
 
 
-def test_retention_by_time_goes_by_the_records_own_times(wire: Connection, make_topic) -> None:
+def test_retention_by_time_goes_by_the_records_own_times(wire: Connection, make_topic: MakeTopic) -> None:
     """Also the segment that is being written, once its youngest record is too old."""
     if retention_interval_ms(wire) > 3_000:
         pytest.skip("this broker looks for old segments too seldom: log.retention.check.interval.ms")

@@ -5,9 +5,11 @@ import zlib
 
 import cramjam
 import pytest
-from raw import Connection, eventually
+from raw import Connection, MakeTopic
 from raw_batches import Record, build, now_ms, read, values
 from wire_calls import end_offset, fetch_bytes, produce, produce_body, topic_id
+
+from waiting import eventually
 
 CORRUPT_MESSAGE = 2
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -43,7 +45,7 @@ def test_every_version_appends(wire: Connection, topic: str, version: int) -> No
     assert values(fetch_bytes(wire, topic)) == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
-def test_many_partitions_in_one_request(wire: Connection, make_topic) -> None:
+def test_many_partitions_in_one_request(wire: Connection, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=5)
     batches = [{"index": p, "records": build([b"%d" % p] * (p + 1))} for p in range(5)]
     body = {"acks": -1, "timeout_ms": 8000, "topic_data": [{"name": topic, "partition_data": batches}]}
@@ -168,7 +170,7 @@ def test_a_cut_batch(wire: Connection, topic: str) -> None:
     assert end_offset(wire, topic) == 0
 
 
-def test_the_size_limit_to_the_byte(wire: Connection, make_topic) -> None:
+def test_the_size_limit_to_the_byte(wire: Connection, make_topic: MakeTopic) -> None:
     overhead = len(build([b"v" * 500])) - 500
     topic = make_topic(configs={"max.message.bytes": str(500 + overhead)})
     assert produce(wire, topic, build([b"v" * 500]))["error_code"] == 0
@@ -189,13 +191,13 @@ def test_odd_acks(wire: Connection, topic: str, acks: int) -> None:
     assert end_offset(wire, topic) == 0
 
 
-def test_no_more_replicas_are_needed_than_the_topic_has(wire: Connection, make_topic) -> None:
+def test_no_more_replicas_are_needed_than_the_topic_has(wire: Connection, make_topic: MakeTopic) -> None:
     """min.insync.replicas above the replication factor counts as the replication factor."""
     topic = make_topic(configs={"min.insync.replicas": "2"})
     assert produce(wire, topic, build([b"v"]), acks=-1)["error_code"] == 0
 
 
-def test_log_append_time(wire: Connection, make_topic) -> None:
+def test_log_append_time(wire: Connection, make_topic: MakeTopic) -> None:
     """The answer tells the time; the batch has the flag, the time as its largest, and a CRC that fits."""
     topic = make_topic(configs={"message.timestamp.type": "LogAppendTime"})
     before = now_ms()
@@ -210,7 +212,7 @@ def test_log_append_time(wire: Connection, make_topic) -> None:
         assert batch.payload == read(sent)[0].payload
 
 
-def test_timestamps_too_far_off_are_refused_record_by_record(wire: Connection, make_topic) -> None:
+def test_timestamps_too_far_off_are_refused_record_by_record(wire: Connection, make_topic: MakeTopic) -> None:
     configs = {"message.timestamp.before.max.ms": str(HOUR_MS), "message.timestamp.after.max.ms": str(HOUR_MS)}
     topic = make_topic(configs=configs)
     now = now_ms()
@@ -245,7 +247,9 @@ def test_null_keys_in_a_compacted_topic_are_refused_record_by_record(wire: Conne
 
 
 @pytest.mark.parametrize(("kind", "codec"), [("gzip", 1), ("lz4", 3), ("zstd", 4), ("uncompressed", 0)])
-def test_the_broker_recompresses_where_the_topic_says_so(wire: Connection, make_topic, kind: str, codec: int) -> None:
+def test_the_broker_recompresses_where_the_topic_says_so(
+    wire: Connection, make_topic: MakeTopic, kind: str, codec: int
+) -> None:
     topic = make_topic(configs={"compression.type": kind})
     for attributes, compress in ((0, bytes), (1, gzipped)):
         assert (

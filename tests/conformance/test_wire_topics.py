@@ -1,10 +1,13 @@
 """Creating, growing, deleting and configuring topics in every version of the requests, field by field."""
 
 import uuid
+from typing import Any
 
 import pytest
-from raw import Body, Connection, eventually
+from raw import Body, Connection, MakeTopic
 from wire_calls import end_offset, topic_id
+
+from waiting import eventually
 
 UNKNOWN_SERVER_ERROR = -1
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -158,7 +161,7 @@ def describe(wire: Connection, topic: str, version: int = 4, **more: object) -> 
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_every_version_describes_configs(wire: Connection, make_topic, version: int) -> None:
+def test_every_version_describes_configs(wire: Connection, make_topic: MakeTopic, version: int) -> None:
     topic = make_topic(configs={"retention.ms": "5000"})
     config = describe(wire, topic, version)["retention.ms"]
     assert (config["value"], config["config_source"], config["read_only"]) == ("5000", DYNAMIC_TOPIC, False)
@@ -266,7 +269,7 @@ def test_incremental_changes(wire: Connection, topic: str, version: int) -> None
     ],
     ids=["bad value", "null", "twice", "append to no list", "bad item", "unknown", "append unknown"],
 )
-def test_bad_incremental_changes(wire: Connection, topic: str, changes, code: int) -> None:
+def test_bad_incremental_changes(wire: Connection, topic: str, changes: list[Any], code: int) -> None:
     found = change(wire, topic, *changes)
     assert found["error_code"] == code
     assert found["error_message"]
@@ -286,7 +289,7 @@ def test_a_dry_run_changes_nothing(wire: Connection, topic: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_old_way_replaces_all(wire: Connection, make_topic, version: int) -> None:
+def test_the_old_way_replaces_all(wire: Connection, make_topic: MakeTopic, version: int) -> None:
     topic = make_topic(configs={"retention.ms": "7", "segment.bytes": "2000000"})
     configs = [{"name": "segment.bytes", "value": "3000000"}]
     body = {"resources": [{"resource_type": TOPIC, "resource_name": topic, "configs": configs}]}

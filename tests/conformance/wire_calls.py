@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from raw import Body, Connection, eventually
+from raw import Body, Connection
+
+from waiting import eventually
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12

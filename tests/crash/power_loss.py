@@ -25,7 +25,8 @@ from simulated_node import (
 )
 
 from skidway.errors import ErrorCode
-from skidway.sim.disk import Crashed
+from skidway.records.batch import BatchHeader
+from skidway.sim.world.disk import Crashed
 from skidway.wire.schema.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from skidway.wire.schema.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from skidway.wire.schema.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -33,6 +34,7 @@ from skidway.wire.schema.init_producer_id import InitProducerIdRequest
 from skidway.wire.schema.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from skidway.wire.schema.metadata import MetadataRequest
 
+Batches = list[tuple[BatchHeader, list[tuple[int, bytes]]]]
 NAMES = ("apples", "pears", "plums")
 BATCHES_REMEMBERED = 5
 EARLIEST = -2
@@ -52,6 +54,8 @@ class Log:
     """What must survive the death of the process: everything answered."""
     deleted_to: int = 0
     """The highest offset anybody asked to delete up to."""
+    begins_at: int = 0
+    """Where it begins at least: a client was told that what lies below is deleted."""
     fetched_to: int = 0
     batches: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """Of idempotent producers, by (producer id, first sequence)."""
@@ -86,6 +90,8 @@ class History:
         self.random = Random(seed)
         self.disk = WatchedDisk()
         self.clock = ManualClock()
+        self.started: SimulatedNode | None = None
+        """Of this life, once it is up."""
         self.topics: dict[bytes, Topic] = {}
         self.creating: dict[str, tuple[int, bool, bool]] = {}
         """Topics asked for and not answered: partitions, flush=sync, short retention."""
@@ -95,6 +101,11 @@ class History:
         self.depth = 0
         self.marks: dict[str, int] = {}
         """How often interesting things happened: a test that never saw them proves nothing."""
+
+    @property
+    def shell(self) -> SimulatedNode:
+        assert self.started is not None, "no node is up"
+        return self.started
 
     def mark(self, what: str) -> None:
         self.marks[what] = self.marks.get(what, 0) + 1
@@ -122,7 +133,9 @@ class History:
                 self.shell.settle()
                 waiting = [client.waiting for client in self.shell.clients if client.waiting]
                 assert not waiting, f"nothing is under way and nobody answers: {waiting}"
-                assert not self.shell.node.hosting.missing, "nothing is under way and a partition is offline"
+                assert not self.shell.node.rooms.hosting.lives.missing, (
+                    "nothing is under way and a partition is offline"
+                )
                 self.mark("settled")
                 if random.randrange(2):
                     self.shell.node.close(clean=True)
@@ -133,16 +146,16 @@ class History:
 
     def start(self) -> None:
         # Until it is up, no client of this life exists.
-        self.shell: SimulatedNode | None = None  # type: ignore[assignment]
-        self.shell = SimulatedNode(self.disk, self.random, self.clock, **SETTINGS)
+        self.started = None
+        self.started = SimulatedNode(self.disk, self.random, self.clock, **SETTINGS)
         self.shell.interrupt = self.interrupt
         self.clients: list[SimulatedClient] = [self.shell.connect() for _ in range(3)]
 
     def end_life(self) -> None:
-        if self.shell is not None:
+        if self.started is not None:
             # Replies that were ready may have left just before the end: they count.
             self.disk.crash_at = None
-            self.shell.collect()
+            self.started.collect()
         self.disk.before = lambda kind: None
         if self.random.randrange(4):
             self.disk.crash(self.random)
@@ -190,7 +203,7 @@ class History:
             shell.end_turn()
         elif choice < 88:
             if shell.queued:
-                shell.run_ticket(random.randrange(len(shell.queued)))
+                shell.run_job(random.randrange(len(shell.queued)))
         elif choice < 98 and shell.finished:
             shell.deliver(random.randrange(len(shell.finished)))
         if random.randrange(2):
@@ -271,7 +284,7 @@ class History:
 
     def is_too_early(self, topic: Topic, index: int) -> bool:
         """Whether a partition cannot be opened yet: the files of an older one of its name are just leaving."""
-        return "of the same name" in self.shell.node.hosting.missing.get((topic.id, index), "")
+        return "of the same name" in self.shell.node.rooms.hosting.lives.missing.get((topic.id, index), "")
 
     def excuse(self, topic: Topic, code: int, too_early: bool) -> None:
         """The only good reasons to refuse: the topic is being deleted, or it was asked for too early.
@@ -334,7 +347,11 @@ class History:
             self.adopt(name, created.topic_id, count)
             self.mark("created")
 
-        configs: dict[str, Any] = {"segment_bytes": 3_000, "index_interval_bytes": 300, "file_delete_delay_ms": 20}
+        configs: dict[str, Any] = {
+            "internal_segment_bytes": 3_000,
+            "index_interval_bytes": 300,
+            "file_delete_delay_ms": 20,
+        }
         configs |= {"flush": "sync" if sync else "os", "retention_ms": 50 if expires else -1}
         self.client().send(create_topic(name, count, **configs), answered)
 
@@ -383,7 +400,14 @@ class History:
         offset = self.random.choice(sorted(log.acknowledged))
         log.deleted_to = max(log.deleted_to, offset)
         asked = [DeleteRecordsTopic(topic.name, [DeleteRecordsPartition(index, offset)])]
-        self.client().send(DeleteRecordsRequest(asked, FAR_MS), lambda reply: self.mark("records deleted"))
+
+        def answered(reply: Any) -> None:
+            (deleted,) = reply.topics[0].partitions
+            if deleted.error_code == ErrorCode.NONE:
+                log.begins_at = max(log.begins_at, deleted.low_watermark)
+            self.mark("records deleted")
+
+        self.client().send(DeleteRecordsRequest(asked, FAR_MS), answered)
 
     def take_producer_id(self) -> None:
         def answered(reply: Any) -> None:
@@ -423,11 +447,12 @@ class History:
             assert not [part for part in described.partitions if part.error_code or part.offline_replicas], described
         self.creating.clear()
 
-    def read_all(self, topic: Topic, index: int) -> tuple[int, int, list[Any]]:
+    def read_all(self, topic: Topic, index: int) -> tuple[int, int, Batches]:
         """(start, end, batches) of a log, read in small pieces."""
         asked = ListOffsetsTopic(topic.name, [ListOffsetsPartition(index, -1, EARLIEST)])
         (earliest,) = self.shell.call(ListOffsetsRequest(-1, 0, [asked])).topics[0].partitions
-        offset, batches = earliest.offset, []
+        offset: int = earliest.offset
+        batches: Batches = []
         while True:
             (partition,) = self.shell.call(fetch(topic.id, index, offset, 3_000)).responses[0].partitions
             assert partition.error_code == ErrorCode.NONE, (topic.name, index, ErrorCode(partition.error_code).name)
@@ -442,6 +467,7 @@ class History:
         start, end, batches = self.read_all(topic, index)
         where = f"{topic.name}-{index}"
         found = {offset: value for _, records in batches for offset, value in records}
+        assert start >= log.begins_at, f"{where} begins at {start}, and was told to begin at {log.begins_at}"
         if found:
             # The first batch may begin below the start, if records in the middle of it were deleted.
             assert sorted(found) == list(range(min(found), end)), f"{where} has holes"
@@ -463,7 +489,7 @@ class History:
                 self.saw(topic, log, offset, value)
         log.fetched_to = start
 
-    def check_producers(self, topic: Topic, index: int, log: Log, batches: list[Any]) -> None:
+    def check_producers(self, topic: Topic, index: int, log: Log, batches: Batches) -> None:
         headers = [header for header, _ in batches if header.producer_id >= 0]
         seen = [(header.producer_id, header.base_sequence) for header in headers]
         assert len(seen) == len(set(seen)), "a batch of an idempotent producer is there twice"

@@ -5,15 +5,17 @@ from typing import Any
 
 import pytest
 
-from skidway.broker.partition import Partition
-from skidway.log import recovery
-from skidway.log.loading import Loader
+from skidway.broker.partitions.partition import Partition
+from skidway.log import producers
+from skidway.log.durability.sync import Removal, SyncTicket
 from skidway.log.log import Log
 from skidway.log.logs import Logs
-from skidway.log.producers import Producers
-from skidway.log.sync import SyncTicket
+from skidway.log.producers import Producers, Snapshot
+from skidway.log.recovery import replay as recovery
+from skidway.log.recovery.loading import Loader
 from skidway.metadata.topic_names import CLUSTER_METADATA
-from skidway.runtime.replicated import Replicated
+from skidway.ports import Disk
+from skidway.runtime.replicated import Now, Replicated
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 FAR = 2**62
@@ -24,7 +26,7 @@ def acknowledge_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
     def careless(self: Partition, config: Any) -> None:
         configure(self, config)
-        self.flush_sync = self.topic == CLUSTER_METADATA
+        self.log.is_flushed = self.topic == CLUSTER_METADATA
 
     patch.setattr(Partition, "configure", careless)
 
@@ -32,8 +34,8 @@ def acknowledge_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 def answer_the_controllers_clients_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     submit = Replicated.submit
 
-    def hasty(self: Any, operation: Any, now_ms: int, respond: Any) -> None:
-        submit(self, operation, now_ms, respond)
+    def hasty(self: Any, operation: Any, now: Now, respond: Any) -> None:
+        submit(self, operation, now, respond)
         self.on_committed(FAR)
 
     patch.setattr(Replicated, "submit", hasty)
@@ -89,28 +91,25 @@ def serve_what_was_recovered_without_syncing_it(patch: pytest.MonkeyPatch) -> No
 
 
 def remember_one_batch_of_each_producer(patch: pytest.MonkeyPatch) -> None:
-    to_snapshot = Producers.to_snapshot
+    snapshot = Producers.snapshot
 
-    def forgetful(self: Producers, *arguments: Any) -> bytes:
-        kept = {pid: list(producer.batches) for pid, producer in self.entries.items()}
-        for producer in self.entries.values():
-            producer.batches = producer.batches[-1:]
-        snapshot = to_snapshot(self, *arguments)
-        for pid, producer in self.entries.items():
-            producer.batches = kept[pid]
-        return snapshot
+    def forgetful(self: Producers, *arguments: Any) -> Snapshot:
+        taken = snapshot(self, *arguments)
+        head, batch = producers._HEAD.size, producers._BATCH.size
+        taken._packed = {pid: packed[:head] + packed[head:][-batch:] for pid, packed in taken._packed.items()}
+        return taken
 
-    patch.setattr(Producers, "to_snapshot", forgetful)
+    patch.setattr(Producers, "snapshot", forgetful)
 
 
 def rename_given_up_segments_in_any_order(patch: pytest.MonkeyPatch) -> None:
-    run = SyncTicket.run
+    run = Removal.run
 
-    def reversed_(self: SyncTicket) -> None:
+    def reversed_(self: Removal, disk: Disk, directory: str) -> None:
         self.renamed.reverse()
-        run(self)
+        run(self, disk, directory)
 
-    patch.setattr(SyncTicket, "run", reversed_)
+    patch.setattr(Removal, "run", reversed_)
 
 
 def keep_the_offsets_of_a_deleted_topic(patch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,12 @@ a crash `Ledger.verify` reads every partition and looks for it by value, order a
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from random import Random
 
-from skidway.client.addresses import Address
-from skidway.client.connection import Connection
-from skidway.client.errors import ClientError
+from skidway.blocking_client.addresses import Address
+from skidway.blocking_client.connection import Connection
+from skidway.blocking_client.errors import ClientError
 from skidway.errors import ErrorCode
 from skidway.records.batch import iter_headers
 from skidway.records.record import Record, build_batch, read_records
@@ -81,10 +81,10 @@ class Ledger:
         return compared
 
 
-def assert_ordered(place: Place, values: Iterator[bytes] | object) -> None:
+def assert_ordered(place: Place, values: Iterable[bytes]) -> None:
     """Nobody's message is there twice or before an earlier one of the same sender."""
     last: dict[bytes, int] = {}
-    for value in values:  # type: ignore[attr-defined]
+    for value in values:
         name, number, _ = value.split(b":", 2)
         assert int(number) > last.get(name, -1), f"{place}: {name!r} has {number!r} after {last[name]}"
         last[name] = int(number)

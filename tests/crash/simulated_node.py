@@ -10,13 +10,17 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from skidway.broker.connection import Connection
-from skidway.broker.node import Key, Node, Ticket
+from skidway.broker.api.connection import Connection
+from skidway.broker.events import Event
+from skidway.broker.listeners import DEFAULT_NAME, only_listener
+from skidway.broker.node import Node
 from skidway.broker.settings import NodeSettings
 from skidway.ports import Buffer, FileSlice
 from skidway.records.batch import BatchHeader, iter_headers
 from skidway.records.record import Record, build_batch, read_records
-from skidway.sim.disk import SimDisk
+from skidway.runtime.jobs import Job
+from skidway.server.event_text import line_of
+from skidway.sim.world.disk import SimDisk
 from skidway.wire.framing import frame
 from skidway.wire.headers import read_response_header, write_request_header
 from skidway.wire.message import Message
@@ -58,14 +62,14 @@ class SimulatedClient:
 
     def __init__(self, shell: "SimulatedNode") -> None:
         self.shell = shell
-        self.connection: Connection = shell.node.connect("simulated")
+        self.connection: Connection = shell.node.connect("simulated", DEFAULT_NAME)
         self.waiting: dict[int, tuple[int, int, Callable[[Any], None]]] = {}
         self.correlation_id = 0
 
     def send(self, request: Message, on_reply: Callable[[Any], None]) -> None:
         key = request.__key__
         assert key is not None
-        version = self.shell.node.routes.versions[key][1]
+        version = self.shell.node.routes.advertised[key][1]
         self.correlation_id += 1
         self.waiting[self.correlation_id] = (key, version, on_reply)
         parts: list[Buffer | FileSlice] = [write_request_header(key, version, self.correlation_id, "simulated")]
@@ -94,15 +98,18 @@ class SimulatedNode:
         self.random = random
         self.clock = clock
         self.events: list[str] = []
-        self.queued: list[tuple[Key, Ticket]] = []
-        self.finished: list[tuple[Key, Ticket, OSError | None]] = []
+        self.queued: list[Job] = []
+        self.finished: list[tuple[Job, OSError | None]] = []
         self.working = False
         """Whether a worker, not the loop, is at the disk."""
         self.interrupt: Callable[[], None] = lambda: None
         disk.before = lambda kind: None
-        base: dict[str, Any] = {"node_id": 1, "host": "sim", "port": 9092, "data_dir": "sim"}
-        tell = self.events.append
-        self.node = Node(NodeSettings(**{**base, **settings}), disk, clock, random, on_event=tell, on_trouble=tell)
+        base: dict[str, Any] = {"node_id": 1, "listeners": only_listener("sim", 9092), "data_dir": "sim"}
+
+        def report(event: Event) -> None:
+            self.events.append(line_of(event))
+
+        self.node = Node(NodeSettings(**{**base, **settings}), disk, clock, random, report=report)
         self.node.open(clock.monotonic_ms(), clock.wall_ms())
         self.clients: list[SimulatedClient] = []
         disk.before = self._before
@@ -124,23 +131,24 @@ class SimulatedNode:
     # The shell's part.
 
     def end_turn(self) -> None:
-        self.queued += self.node.take_sync()
+        self.queued += self.node.end_turn()
 
-    def run_ticket(self, number: int = 0) -> None:
-        """A worker takes a ticket and works on it; the node hears of it with `deliver`."""
-        key, ticket = self.queued.pop(number)
+    def run_job(self, number: int = 0) -> None:
+        """A worker takes a job and works on it; the node hears of it with `deliver`."""
+        job = self.queued.pop(number)
         error = None
         self.working = True
         try:
-            ticket.run()
+            job.run()
         except OSError as failure:
             error = failure
         finally:
             self.working = False
-        self.finished.append((key, ticket, error))
+        self.finished.append((job, error))
 
     def deliver(self, number: int = 0) -> None:
-        self.node.on_synced(*self.finished.pop(number), self.clock.now_ms)
+        job, error = self.finished.pop(number)
+        job.done(error, self.clock.now_ms)
 
     def pass_time(self, elapsed_ms: int) -> None:
         self.clock.now_ms += elapsed_ms
@@ -157,7 +165,7 @@ class SimulatedNode:
         self.end_turn()
         while self.queued or self.finished:
             while self.queued:
-                self.run_ticket()
+                self.run_job()
             while self.finished:
                 self.deliver()
             self.end_turn()

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 from real_load import IdempotentProducer, Ledger, RawProducer, await_true, connect, produce_once
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
 from skidway.testing import Broker, BrokerFailed
 from skidway.wire.schema.metadata import MetadataRequest, MetadataResponse
 
@@ -19,7 +19,7 @@ CHAOS_ROUNDS = int(os.environ.get("SKIDWAY_CHAOS_ROUNDS", "60"))
 ACKS_PER_ROUND = 300
 PARTITIONS = 2
 SEGMENT_BYTES = 64 * 1024
-SMALL = {"segment.bytes": str(SEGMENT_BYTES), "index.interval.bytes": "1024", "file.delete.delay.ms": "0"}
+SMALL = {"internal.segment.bytes": str(SEGMENT_BYTES), "index.interval.bytes": "1024", "file.delete.delay.ms": "0"}
 RAW = [("synced", -1), ("synced", 1), ("cached", -1), ("cached", 1), ("shrinking", -1)]
 
 

@@ -34,7 +34,9 @@ class Story:
         self.acknowledged: dict[int, bytes] = {}
         self.sent = 0
         self.start()
-        created = self.shell.call(create_topic("story", segment_bytes=4_000, file_delete_delay_ms=0, **configs))
+        created = self.shell.call(
+            create_topic("story", internal_segment_bytes=4_000, file_delete_delay_ms=0, **configs)
+        )
         self.topic_id = bytes(created.topics[0].topic_id)
 
     def start(self) -> None:
@@ -191,7 +193,7 @@ def test_after_a_failed_sync_nothing_more_is_acknowledged_or_shown(seed: int) ->
     assert story.read() == before, "what was not synced is not shown"
     story.maintain()
     assert story.produce() == ErrorCode.KAFKA_STORAGE_ERROR
-    assert any("takes no more writes" in event for event in story.shell.events)
+    assert any("accepts no more writes" in event for event in story.shell.events)
 
     story.shell.node.close(clean=True)
     story.disk.crash(Random(seed))
@@ -215,7 +217,7 @@ def test_a_process_that_is_started_again_after_a_failed_sync_does_not_trust_the_
     story.shell.node.close(clean=True)
     story.disk.kill()
     story.start()
-    assert any("written anew" in event for event in story.shell.events)
+    assert any("unsynced bytes to new files" in event for event in story.shell.events)
     # What is shown is promised, also what nobody had been promised before.
     seen = story.read()
     assert len(seen) == 13
@@ -233,10 +235,10 @@ def test_what_was_written_anew_is_not_written_again_at_the_next_start() -> None:
     assert story.produce() == ErrorCode.KAFKA_STORAGE_ERROR
     story.disk.kill()
     story.start()
-    assert any("written anew" in event for event in story.shell.events)
+    assert any("unsynced bytes to new files" in event for event in story.shell.events)
     story.disk.kill()
     story.start()
-    assert not any("written anew" in event for event in story.shell.events)
+    assert not any("unsynced bytes to new files" in event for event in story.shell.events)
 
 
 def test_a_disk_that_fails_again_at_the_start_keeps_the_node_down_until_it_works() -> None:
@@ -249,7 +251,7 @@ def test_a_disk_that_fails_again_at_the_start_keeps_the_node_down_until_it_works
     for _ in range(2):
         # The first one of a start is about names.
         story.disk.failing_syncs = set(range(story.disk.syncs + 1, story.disk.syncs + 1_000))
-        with pytest.raises(StorageError, match="a sync of this data directory has failed before"):
+        with pytest.raises(StorageError, match="an fsync of this data directory failed before"):
             story.start()
         story.disk.kill()
     story.disk.failing_syncs = None

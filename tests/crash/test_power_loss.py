@@ -1,8 +1,10 @@
 """Power is lost in the middle of anything; what was promised is there afterwards. See `power_loss`."""
 
 import os
+import traceback
 from collections import Counter
 
+import power_loss_bugs
 import pytest
 from power_loss import History
 from power_loss_bugs import OFTEN, SELDOM, Plant
@@ -17,7 +19,9 @@ GROUPS = 4
 @pytest.fixture(autouse=True)
 def frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a log of a few kilobytes, 64 MB between two checkpoints would mean none at all."""
-    monkeypatch.setitem(LogSettings.__init__.__kwdefaults__, "checkpoint_bytes", 2_000)
+    defaults = LogSettings.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "checkpoint_bytes", 2_000)
 
 
 def run(seeds: range) -> Counter[str]:
@@ -66,7 +70,10 @@ def first_seed_that_finds(plant: Plant, patch: pytest.MonkeyPatch, seeds: int) -
     for seed in range(seeds):
         try:
             History(seed).run()
-        except Exception:
+        except Exception as error:
+            # A plant that no longer fits the product fails by itself, and would seem to be found.
+            if traceback.extract_tb(error.__traceback__)[-1].filename == power_loss_bugs.__file__:
+                raise
             return seed
     return None
 

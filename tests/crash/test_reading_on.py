@@ -7,7 +7,7 @@ from simulated_node import ManualClock, SimulatedNode, WatchedDisk, batch_of, cr
 
 def test_a_reader_at_the_end_sees_what_follows_a_roll() -> None:
     shell = SimulatedNode(WatchedDisk(), Random(1), ManualClock())
-    topic_id = bytes(shell.call(create_topic("followed", segment_bytes=1_000)).topics[0].topic_id)
+    topic_id = bytes(shell.call(create_topic("followed", internal_segment_bytes=1_000)).topics[0].topic_id)
     for offset in range(20):
         shell.call(produce(topic_id, 0, batch_of([b"%d" % offset + bytes(200)], 1)))
         (answer,) = shell.call(fetch(topic_id, 0, offset)).responses[0].partitions

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from real_load import connect, start_offset
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
 from skidway.errors import ErrorCode
 from skidway.records.record import Record, build_batch
 from skidway.testing import Broker

@@ -32,7 +32,9 @@ REPLY_S_MAX = 0.02
 """Most mutants are answered or hung up on at once; the others are not worth waiting for."""
 GOOD_TOPIC = "good"
 UNEXPECTED = re.compile(
-    r"^.*(?:Traceback|a bug while|failed at the end of a turn|in an unexpected way|maintenance failed).*$", re.MULTILINE
+    r"^.*(?:Traceback|internal error while|failed at the end of a turn|failed unexpectedly"
+    r"|maintenance failed).*$",
+    re.MULTILINE,
 )
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 3, 18, 19, 20
@@ -40,7 +42,8 @@ INIT_PRODUCER_ID, DESCRIBE_CONFIGS, DESCRIBE_PRODUCERS = 22, 32, 61
 
 
 def message(key: int, **fields: Any) -> Message:
-    return api(key).request.message(**fields)
+    made: Message = api(key).request.message(**fields)
+    return made
 
 
 def body_of(key: int, version: int, request: Message) -> bytes:

@@ -10,7 +10,7 @@ from attack import Peer, answer, body_of, framed, good_client, message, part_of,
 from skidway.testing import Broker
 from skidway.wire.headers import write_request_header
 from skidway.wire.registry import api
-from waiting import eventually
+from waiting import comes_true
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC = 8, 9, 10, 11, 12, 13, 14
 DESCRIBE, LIST, DELETE, OFFSET_DELETE, CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 15, 16, 42, 47, 68, 69
@@ -118,7 +118,7 @@ def described(peer: Peer, group: str) -> Any:
 
 def await_members(peer: Peer, group: str, count: int) -> list[str]:
     """Joins are not answered while others are missing: how many arrived is seen from outside."""
-    assert eventually(lambda: len(described(peer, group).members) >= count), described(peer, group)
+    assert comes_true(lambda: len(described(peer, group).members) >= count), described(peer, group)
     return [member.member_id for member in described(peer, group).members]
 
 
@@ -141,7 +141,7 @@ def disperse(peer: Peer, group: str, crowd: list[Peer]) -> None:
         code: int = peer.call(DELETE, 2, groups_names=[group]).results[0].error_code
         return code in (NONE, GROUP_ID_NOT_FOUND)
 
-    assert eventually(gone), described(peer, group)
+    assert comes_true(gone), described(peer, group)
 
 
 def find(peer: Peer) -> None:

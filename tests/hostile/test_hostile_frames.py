@@ -26,6 +26,7 @@ from attack import (
 )
 
 from skidway.testing import Broker
+from skidway.wire.primitives import TAGS_MAX
 
 pytestmark = pytest.mark.xdist_group("hostile-frames")
 LIMITS = {"receive_bytes_max": 128 * MIB, "frame_complete_ms": 2_000}
@@ -43,6 +44,25 @@ def test_frame_lengths_that_cannot_be(broker: Broker) -> None:
     with good_client(broker, "frame lengths", RESIDENT_MIB_MAX):
         for length in (-1, -(2**31), 0, 1, 7, 2**31 - 1, FRAME_BYTES_MAX + 1):
             assert is_refused(broker, struct.pack(">i", length) + bytes(64)), length
+
+
+@pytest.mark.parametrize(
+    ("first", "named"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "speaks TLS and this listener is plaintext"),
+        (b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n", "speaks HTTP"),
+        (b"POST /topics HTTP/1.1\r\n\r\n", "speaks HTTP"),
+    ],
+)
+def test_a_client_of_another_protocol_is_named_once(fresh_broker: Broker, first: bytes, named: str) -> None:
+    """Clients connect again and again, many times a second."""
+    for _ in range(12):
+        assert is_refused(fresh_broker, first)
+    lines = [line for line in fresh_broker.output.splitlines() if "closed the connection" in line]
+    assert len(lines) == 1
+    assert "WARNING" in lines[0]
+    assert named in lines[0]
+    assert "127.0.0.1" in lines[0]
 
 
 def test_a_hundred_frames_of_a_hundred_megabytes_that_never_come(broker: Broker) -> None:
@@ -129,10 +149,12 @@ def test_tagged_fields_that_explode(broker: Broker) -> None:
         assert is_refused(broker, framed(header_with(uvarint(1) + uvarint(0) + uvarint(2**31)) + body))
         assert is_refused(broker, raw_request(METADATA, 12, body[:3] + uvarint(20_000_000) + bytes(40_000_000)))
         assert is_refused(broker, raw_request(METADATA, 12, body[:3] + uvarint(1) + uvarint(9) + uvarint(2**30)))
-        for _ in range(5):  # as many as are allowed, in the header and in the body: slow, but read
-            many = uvarint(490_000) + bytes(980_000)
-            with Peer(broker) as peer:
-                assert peer.send(framed(header_with(many) + body[:3] + many)).reply()
+        many = uvarint(TAGS_MAX) + bytes(2 * TAGS_MAX)  # as many as are read, all of tag 0 and empty
+        with Peer(broker) as peer:
+            assert peer.send(framed(header_with(many) + body[:3] + many)).reply()
+        too_many = uvarint(TAGS_MAX + 1) + bytes(2 * TAGS_MAX + 2)
+        assert is_refused(broker, framed(header_with(too_many) + body))
+        assert is_refused(broker, raw_request(METADATA, 12, body[:3] + too_many))
 
 
 def test_tags_out_of_order_or_twice_are_no_danger(broker: Broker) -> None:

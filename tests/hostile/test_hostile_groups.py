@@ -49,12 +49,13 @@ from skidway.testing import Broker
 
 pytestmark = pytest.mark.xdist_group("hostile-groups")
 KIB = 1024
+MEMBERS_MAX = 200
 LIMITS = {
     "groups_max": 3_000,
     "groups_bytes_max": 16 * MIB,
     "group_bytes_max": 2 * MIB,
     "group_member_bytes_max": 256 * KIB,
-    "group_members_max": 200,
+    "group_members_max": MEMBERS_MAX,
     "group_reply_bytes_max": 8 * MIB,
 }
 RESIDENT_MIB_MAX = 300
@@ -187,7 +188,8 @@ def test_assignments_for_nobody_and_of_megabytes(broker: Broker, peer: Peer) -> 
         names = {"protocol_type": "connect", "protocol_name": "protocol-0"}
         refused = peer.call(SYNC, 5, group_id="led", member_id=member, generation_id=generation, **names)
         assert refused.error_code == INCONSISTENT_GROUP_PROTOCOL
-        assert sync(peer, "led", member, generation, {str(n): b"" for n in range(10_000)}) == NONE
+        assert sync(peer, "led", member, generation, {str(n): b"" for n in range(10_000)}) == POLICY_VIOLATION
+        assert sync(peer, "led", member, generation, {str(n): b"" for n in range(MEMBERS_MAX)}) == NONE
         assert [each.member_assignment for each in described(peer, "led").members] == [b""]
         remove(peer, "led", [member])
 
@@ -218,8 +220,8 @@ def test_offsets_of_masses_of_partitions(broker: Broker, peer: Peer) -> None:
 
 
 def test_lies_of_the_consumer_protocol(broker: Broker, peer: Peer) -> None:
-    owned = part_of(CONSUMER_HEARTBEAT, "TopicPartitions")(bytes(16), list(range(-100_000, 100_000)))
-    with good_members(broker, "ConsumerGroupHeartbeat with 200,000 partitions", RESIDENT_MIB_MAX):
+    owned = part_of(CONSUMER_HEARTBEAT, "TopicPartitions")(bytes(16), list(range(-90_000, 90_000)))
+    with good_members(broker, "ConsumerGroupHeartbeat with 180,000 partitions", RESIDENT_MIB_MAX):
         for wrong in (
             {"rebalance_timeout_ms": -(2**31)},
             {"rebalance_timeout_ms": -1},

@@ -22,9 +22,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from durable import check_durable
+
 from skidway.errors import MemberIdRequired, NotCoordinator, ProtocolError, StorageError
 from skidway.groups.coordinator import GroupCoordinator
-from skidway.groups.members import ClassicGroup
 from skidway.groups.operations import (
     CommitOffsets,
     DeleteGroup,
@@ -47,7 +48,7 @@ from skidway.groups.operations import (
 )
 from skidway.groups.records import GroupRecord, from_batches, to_batch
 from skidway.groups.settings import GroupSettings
-from skidway.runtime.replicated import Operation, Replicated
+from skidway.runtime.replicated import Now, Operation, Replicated
 from skidway.wire.registry import codec
 from skidway.wire.schema.consumer_protocol import ConsumerProtocolSubscription
 from skidway.wire.schema.group_records import GroupMetadataKey, OffsetCommitKey
@@ -86,7 +87,11 @@ class World:
         self.host: Replicated[GroupCoordinator, GroupRecord] = Replicated(self.new_machine, self)
 
     def new_machine(self) -> GroupCoordinator:
-        return GroupCoordinator(self.settings, self.topics, self.random, self)
+        return GroupCoordinator(self.settings, self.topics, self.random)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, self.wall_ms())
 
     def wall_ms(self) -> int:
         return WALL_AT_START_MS + self.now_ms
@@ -120,7 +125,7 @@ class World:
         end_ms = self.now_ms + wait_ms
         while self.machine.deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, self.machine.deadline_ms)
-            self.host.submit(Tick(), self.now_ms, lambda reply: None)
+            self.host.submit(Tick(), self.now, lambda reply: None)
         self.now_ms = end_ms
 
 
@@ -146,8 +151,8 @@ class SomeTopics:
 
 
 class Transcript:
-    def __init__(self, settings: GroupSettings) -> None:
-        self.world = World(settings)
+    def __init__(self, settings: GroupSettings, world: World | None = None) -> None:
+        self.world = world or World(settings)
         self.world.pass_time(0)
         self.member_ids: dict[str, str] = {}
         self.generations: dict[str, int] = {}
@@ -160,14 +165,14 @@ class Transcript:
         plain = [word for word in words if word.partition("=")[0] not in options or command == "sync"]
         self.told, self.world.written = [], []
         getattr(self, f"do_{command}")(plain, options)
-        lines = [*self.told, *map(show_record, self.world.written)]
+        lines = [*self.told, *map(self.show_record, self.world.written)]
         return "\n".join(map(readable, lines)) or "nothing"
 
     def submit(self, told: str, operation: Operation[Any], name: str | None = None) -> None:
         def respond(reply: Any) -> None:
             self.told.append(f"{told}: {self.show(reply, name)}")
 
-        self.world.host.submit(operation, self.world.now_ms, respond)
+        self.world.host.submit(operation, self.world.now, respond)
 
     def show(self, reply: Any, name: str | None) -> str:
         match reply:
@@ -182,17 +187,17 @@ class Transcript:
                 self.member_ids[name], self.generations[name] = reply.member_id, reply.generation
                 members = " ".join(each.member_id for each in reply.members)
                 skip = " skip the assignment" if reply.skip_assignment else ""
-                leader = f"leads {members}" if reply.members else f"follows {reply.leader}"
+                leader = f"leads {members}" if reply.members else f"follows {reply.leader or 'nobody'}"
                 protocol = f"{reply.protocol_type}/{reply.protocol_name}"
                 return f"{reply.member_id} generation {reply.generation} {protocol} {leader}{skip}"
             case SyncReply():
                 return f"{reply.protocol_type}/{reply.protocol_name} {bytes(reply.assignment).decode() or 'nothing'}"
             case DescribedGroup():
-                members = [
+                listed = [
                     f"{each.member_id} {each.client_host} {bytes(each.assignment).decode() or 'nothing'}"
                     for each in reply.members
                 ]
-                return " | ".join([f"{reply.state} {reply.protocol_type}/{reply.protocol_name}", *members])
+                return " | ".join([f"{reply.state} {reply.protocol_type}/{reply.protocol_name}", *listed])
             case [FetchedOffset(), *_]:
                 return " ".join(f"{each.topic}:{each.partition}={show_offset(each)}" for each in reply)
             case None | []:
@@ -200,6 +205,12 @@ class Transcript:
             case list():
                 return " ".join(getattr(each, "name", None) or f"{each.group_id}/{each.state}" for each in reply)
         raise ValueError(reply)
+
+    def show_record(self, record: GroupRecord) -> str:
+        return show_record(record)
+
+    def encode_assignment(self, text: str) -> bytes:
+        return text.encode()
 
     def generation(self, name: str, options: dict[str, str]) -> int:
         return int(options.get("generation", self.generations.get(name, -1)))
@@ -233,7 +244,7 @@ class Transcript:
         for part in parts:
             who, _, what = part.partition("=")
             if who in self.member_ids:
-                assignments.append((self.member_ids[who], what.encode()))
+                assignments.append((self.member_ids[who], self.encode_assignment(what)))
         operation = SyncGroup(
             options.get("group", "g"),
             self.member_ids.get(name, "nobody"),
@@ -310,20 +321,10 @@ class Transcript:
         self.world.refusing = True
 
     def do_restart(self, words: list[str], options: dict[str, str]) -> None:
-        groups = self.world.machine.groups.values()
-        settled = {each.group_id: durable(each) for each in groups if each.state_name in ("Stable", "Empty")}
-        offsets = self.world.machine.offsets
+        lost = self.world.machine
         self.world.host.on_lost(NotCoordinator())
-        rebuilt = {each.group_id: durable(each) for each in self.world.machine.groups.values()}
-        assert {group_id: rebuilt.get(group_id) for group_id in settled} == settled
-        assert self.world.machine.offsets == offsets
+        check_durable(lost, self.world.machine)
         self.world.pass_time(0)
-
-
-def durable(group: Any) -> Any:
-    """What a group is after a restart."""
-    assert isinstance(group, ClassicGroup)
-    return group.record(), group.topics if group.protocol_type else None
 
 
 def subscription(topics: list[str]) -> bytes:
@@ -365,4 +366,4 @@ def show_record(record: GroupRecord) -> str:
 
 
 def readable(text: str) -> str:
-    return re.sub(r"-00000000-0000-4000-8000-0*([0-9a-f]+)", r"#\1", text)
+    return re.sub(r"-(?:00000000-0000-4000-8000-0*|0{24,})([0-9a-f]+)", r"#\1", text)

@@ -1,13 +1,10 @@
-"""Transcripts of a controller: each command, then the replies (`name: result`) and the records written (`+ ...`).
+"""Transcripts of a controller: each command, then the replies (`name: result`) and the records written (`+ ...`)."""
 
-REWRITE=1 replaces what the files expect by what happened; read the diff before believing it.
-"""
-
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transcripts import replay, scenarios
 
 from skidway.errors import ProtocolError
 from skidway.limits import Limits
@@ -29,10 +26,9 @@ from skidway.metadata.operations import (
     RegisterBroker,
 )
 from skidway.metadata.records import from_batches, to_batch
-from skidway.runtime.replicated import Operation
+from skidway.runtime.replicated import Now, Operation
 from skidway.wire.message import ZERO_UUID, Message
 
-SCENARIOS = sorted((Path(__file__).parent / "controller").glob("*.txt"))
 RESOURCES = {"topic": 2, "broker": 4, "logger": 8, "metrics": 16, "group": 32, "unknown": 99}
 CHANGES = {"+": AlterOp.APPEND, "-": AlterOp.SUBTRACT, "!": AlterOp.DELETE}
 
@@ -78,7 +74,7 @@ class Transcript:
         validate_only = "validate" in words
         words = [word for word in words if word != "validate"]
         try:
-            decision = self.controller.decide(self.operation(command, words, validate_only), 0)
+            decision = self.controller.decide(self.operation(command, words, validate_only), Now(0, 0))
         except ProtocolError as refusal:
             return f"refused: {refusal.code.name} {refusal}"
         if decision.records:
@@ -141,7 +137,7 @@ class Transcript:
 
     def show_record(self, record: Message) -> str:
         shown = []
-        for name in record.__slots__:
+        for name in type(record).__slots__:  # type: ignore[attr-defined]
             value = getattr(record, name)
             if name == "incarnation_id":
                 continue
@@ -165,7 +161,8 @@ def new_topic(word: str) -> NewTopic:
         parts = [part.partition(":") for part in spread.split(";")]
         return NewTopic(name, assignments=[(int(p), numbers(r)) for p, _, r in parts], configs=settings)
     name, *sizes = head.split("/")
-    return NewTopic(name, *map(int, sizes), configs=settings)
+    partitions, replicas = [*map(int, sizes), -1, -1][:2]
+    return NewTopic(name, partitions, replicas, configs=settings)
 
 
 def more_partitions(word: str) -> MorePartitions:
@@ -186,15 +183,6 @@ def change(word: str) -> tuple[str, int, str | None]:
     return key, kind, value if equals else None
 
 
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", scenarios("controller"), ids=lambda path: path.stem)
 def test_scenario(path: Path) -> None:
-    transcript, happened = Transcript(), []
-    for block in path.read_text().strip().split("\n\n"):
-        lines = block.split("\n")
-        comments = [line for line in lines if line.startswith("# ")]
-        command = lines[len(comments)]
-        happened.append("\n".join([*comments, command, "----", transcript.run(command)]))
-    told = "\n\n".join(happened) + "\n"
-    if os.environ.get("REWRITE"):
-        path.write_text(told)
-    assert told == path.read_text()
+    replay(path, lambda settings: Transcript())

@@ -9,13 +9,14 @@ from bisect import bisect_left
 import pytest
 
 from skidway.errors import StorageError
+from skidway.log.durability.sync import SyncTicket
 from skidway.log.logs import Logs
 from skidway.log.producers import Producers
 from skidway.log.settings import LogSettings
-from skidway.log.sync import SyncTicket
 from skidway.records.batch import BatchHeader, iter_headers, read_header
 from skidway.records.record import Record, build_batch, read_records
-from skidway.sim.disk import Crashed, SimDisk
+from skidway.sim.world.disk import Crashed, SimDisk
+from skidway.steps import at_once
 
 TOPIC, TOPIC_ID = "orders", bytes(range(16))
 
@@ -177,7 +178,7 @@ class World:
             self.finish(draw)
 
     def save(self, draw: random.Random) -> None:
-        ticket = self.logs.begin_save(self.now_ms)
+        ticket = self.logs.begin_save()
         assert ticket is not None
         ticket.run()
         self.logs.finish_save(ticket)
@@ -327,11 +328,11 @@ class World:
         ]
         for timestamp in sorted({record.timestamp for record in records})[::3]:
             expected_record = next(record for record in records if record.timestamp >= timestamp)
-            found = log.offset_for_timestamp(timestamp)
+            found = at_once(log.offset_for_timestamp(timestamp))
             assert found is not None
             assert found[:2] == (expected_record.offset, expected_record.timestamp)
         latest = max(records, key=lambda record: (record.timestamp, -record.offset), default=None)
-        found = log.offset_of_max_timestamp()
+        found = at_once(log.offset_of_max_timestamp())
         assert (found and found[:2]) == (latest and (latest.offset, latest.timestamp))
 
     def check_state(self) -> None:
@@ -350,7 +351,7 @@ class World:
                     0,
                 )
         assert log.producers.state() == replayed.state()
-        epochs = {}
+        epochs: dict[int, int] = {}
         for h, _ in self.appended:
             if h.last_offset >= log.start_offset:
                 epochs.setdefault(h.partition_leader_epoch, max(h.base_offset, log.start_offset))

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from skidway.errors import StorageError
 from skidway.limits import Limits
-from skidway.log.cleaning import CleanTicket, Compaction, DirectCompactor, SwapTicket
+from skidway.log.bounds import Bound
+from skidway.log.compaction.cleaning import CleanTicket, Compaction, DirectCompactor, SwapTicket
 from skidway.log.logs import Logs
 from skidway.log.producers import Producers
 from skidway.log.settings import LogSettings
 from skidway.records.batch import BatchHeader, crc_matches, iter_headers, read_header
 from skidway.records.record import Record, build_batch, read_records
-from skidway.sim.disk import Crashed, SimDisk
+from skidway.sim.world.disk import Crashed, SimDisk
 
 TOPIC, TOPIC_ID = "state", bytes(range(16))
 KEYS = [b"a", b"b", b"c", b"d", b"e" * 40]
@@ -103,7 +104,7 @@ class World:
             self.committed = max(self.committed, self.log.high_watermark)
 
     def save(self, draw: random.Random) -> None:
-        ticket = self.logs.begin_save(self.now_ms)
+        ticket = self.logs.begin_save()
         assert ticket is not None
         ticket.run()
         self.logs.finish_save(ticket)
@@ -276,7 +277,7 @@ class World:
         log = self.log
         records: list[Record] = []
         offset = log.start_offset
-        while (slice_ := log.read(offset, 300, committed=False)) is not None:
+        while (slice_ := log.read(offset, 300, Bound.END)) is not None:
             data = slice_.read()
             for position, header in iter_headers(data):
                 batch = data[position : position + header.size]

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_world import TOPIC, World
 
-from skidway.sim.disk import Crashed
+from skidway.sim.world.disk import Crashed
 
 STEPS = st.lists(st.tuples(st.integers(0, len(World.STEPS) - 1), st.integers(0, 2**16)), min_size=1, max_size=60)
 

@@ -5,6 +5,7 @@ replay (see `log_world.World`). A log that was cut never shows its old tail agai
 """
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +17,7 @@ from skidway.log.epochs import LeaderEpochs
 from skidway.log.producers import Producers
 from skidway.records.batch import BatchHeader, read_header, stamp
 from skidway.records.record import Record, build_batch
-from skidway.sim.disk import Crashed
+from skidway.sim.world.disk import Crashed
 
 
 class ReplicaWorld(World):
@@ -167,7 +168,7 @@ class ReplicaWorld(World):
             self.log.advance_high_watermark(draw.choice(ends[-4:]))
         self.committed_max = max(self.committed_max, self.log.high_watermark)
 
-    STEPS = (
+    STEPS: tuple[Any, ...] = (
         *[step for step in World.STEPS if step is not World.finish],
         *[fetch] * 6,
         *[cut] * 3,

@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skidway.errors import OffsetOutOfRange
+from skidway.log.bounds import Bound
 from skidway.log.log import Log
 from skidway.log.logs import Logs
 from skidway.log.settings import LogSettings
 from skidway.records.batch import iter_headers, read_header
 from skidway.records.record import Record, build_batch
-from skidway.sim.disk import Crashed, SimDisk
+from skidway.sim.world.disk import Crashed, SimDisk
 
 TOPIC, TOPIC_ID = "orders", bytes(range(16))
 
@@ -31,12 +32,13 @@ class Replica:
         self.logs = Logs.open(self.disk)
         self.log: Log = self.logs.load_or_create(TOPIC, 0, TOPIC_ID, self.settings, now_ms)
         assert not self.log.quarantined, self.log.failure
+        self.log.is_flushed = True
         self.log.begin_at(self.logs.saved_watermarks.get((TOPIC, 0), 0))
 
     def batches(self) -> dict[int, bytes]:
         log, found = self.log, {}
         offset = log.start_offset
-        while (slice_ := log.read(offset, 500, committed=False)) is not None:
+        while (slice_ := log.read(offset, 500, Bound.END)) is not None:
             data = slice_.read()
             for position, header in iter_headers(data):
                 found[header.base_offset] = data[position : position + header.size]
@@ -101,7 +103,7 @@ class Pair:
             self.cuts += cut < follower.end_offset
             follower.truncate_to(cut, self.now_ms)
         try:
-            slice_ = leader.read(follower.end_offset, draw.randrange(1, 2000), committed=False)
+            slice_ = leader.read(follower.end_offset, draw.randrange(1, 2000), Bound.END)
         except OffsetOutOfRange:
             return
         if slice_ is not None:
@@ -154,7 +156,7 @@ class Pair:
 
     def save(self, draw: random.Random) -> None:
         for replica in self.replicas:
-            ticket = replica.logs.begin_save(self.now_ms)
+            ticket = replica.logs.begin_save()
             assert ticket is not None
             ticket.run()
             replica.logs.finish_save(ticket)

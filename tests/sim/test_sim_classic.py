@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from skidway.sim.group_laws import GroupLaws
+from skidway.sim.laws.groups import GroupLaws
 from skidway.sim.plan import GroupPlan, draw_plan
 from skidway.sim.run import Verdict, run_plan
-from skidway.sim.world import Violation, World
+from skidway.sim.world.events import Violation, World
 
 KEY, OTHER = ("t", 0), ("t", 1)
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from skidway.sim.disk import SECTOR, Crashed, SimDisk
+from skidway.sim.world.disk import SECTOR, Crashed, SimDisk
 
 
 def crashed(disk: SimDisk, seed: int) -> SimDisk:

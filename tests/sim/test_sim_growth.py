@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from skidway.sim.broker_laws import BrokerLaws
+from skidway.sim.laws.brokers import BrokerLaws
 from skidway.sim.plan import draw_plan
 from skidway.sim.run import Run
-from skidway.sim.world import Violation
+from skidway.sim.world.events import Violation
 
 SECONDS = 8
 

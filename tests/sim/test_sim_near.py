@@ -2,10 +2,10 @@
 
 import pytest
 
-from skidway.sim.history import History
+from skidway.sim.laws.history import History
 from skidway.sim.plan import draw_plan
 from skidway.sim.run import Verdict, run_plan
-from skidway.sim.world import Violation, World
+from skidway.sim.world.events import Violation, World
 
 
 def run(seed: int, *kinds: str) -> Verdict:

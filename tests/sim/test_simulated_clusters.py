@@ -10,8 +10,9 @@ import pytest
 from skidway.sim.run import run_seed
 
 SEEDS = Path(__file__).parent / "seeds.txt"
-CHUNK = 10
+CHUNK = 3
 CHUNKS = 20
+"""Seeds cost seconds of CPU time each, and always do the same here; `make chaos` draws others every time."""
 REPLAY = "from skidway.sim.run import run_seed; v = run_seed({seed}); print(v.trace_hash, v.events, v.checker)"
 
 
@@ -27,16 +28,13 @@ def remembered() -> list[tuple[int, int | None, int, str]]:
 def test_no_seed_breaks_a_law(chunk: int) -> None:
     verdicts = [run_seed(seed) for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK)]
     assert [f"seed {verdict.seed}: {verdict.checker}: {verdict.text}" for verdict in verdicts if not verdict.ok] == []
-    assert sum(verdict.acknowledged for verdict in verdicts) > 1_000
+    assert sum(verdict.acknowledged for verdict in verdicts) > 300
 
 
-def test_seeds_that_failed_once_pass() -> None:
-    failed = []
-    for seed, nodes, later, why in remembered():
-        verdict = run_seed(seed, nodes=nodes, later=later)
-        if not verdict.ok:
-            failed.append(f"seed {seed} ({why}): {verdict.checker}: {verdict.text}")
-    assert failed == []
+@pytest.mark.parametrize(("seed", "nodes", "later", "why"), remembered())
+def test_a_seed_that_failed_once_passes(seed: int, nodes: int | None, later: int, why: str) -> None:
+    verdict = run_seed(seed, nodes=nodes, later=later)
+    assert verdict.ok, f"seed {seed} ({why}): {verdict.checker}: {verdict.text}"
 
 
 @pytest.mark.parametrize("seed", [1, 41])

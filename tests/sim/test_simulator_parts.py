@@ -1,21 +1,26 @@
 """The simulator's own parts: histories that cannot be true are told by name, cuts hold bytes back, nothing escapes."""
 
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from skidway.cli.main import main
-from skidway.sim import guard
-from skidway.sim.group_laws import GroupLaws
-from skidway.sim.history import History
-from skidway.sim.network import End, Network
-from skidway.sim.plan import draw_plan
-from skidway.sim.producers import Batch, ProducerPlan
+from skidway.replica.news import CopyDamaged, Remedy
+from skidway.sim.clients.producers import Batch, ProducerPlan
+from skidway.sim.faults.damage import Damage
+from skidway.sim.faults.nemesis import Nemesis
+from skidway.sim.laws.groups import GroupLaws
+from skidway.sim.laws.history import History
+from skidway.sim.plan import Fault, draw_plan
 from skidway.sim.run import Verdict
 from skidway.sim.shrink import shrink
-from skidway.sim.world import MS, SECOND, Violation, World
+from skidway.sim.world import guard
+from skidway.sim.world.cluster import Cluster
+from skidway.sim.world.events import MS, SECOND, Violation, World
+from skidway.sim.world.network import End, Network
 
 TOPIC_ID = bytes(16)
 
@@ -203,6 +208,58 @@ def test_a_seed_is_replayed_line_by_line(capsys: pytest.CaptureFixture[str]) -> 
     assert "no law was broken" in first
 
 
+def test_a_range_of_seeds_is_run_and_summed_up(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "run", "--from", "3", "--seeds", "2", "--nodes", "1", "--jobs", "1"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("seeds 3 to 4: skidway sim run --from 3 --seeds 2\n")
+    assert "2 seeds, 0.0 virtual hours" in told
+    assert "no law was broken" in told
+
+
+def fails_at(monkeypatch: pytest.MonkeyPatch, *failing: int) -> list[int]:
+    """What the processes of `sim run` would say, and which seeds they were asked for."""
+    asked: list[int] = []
+
+    def verdicts(seeds: range, jobs: int, nodes: int | None) -> Iterator[Verdict]:
+        for seed in seeds:
+            asked.append(seed)
+            yield Verdict(seed, "lost" if seed in failing else "", f"what {seed} lost", virtual_s=3_600)
+
+    monkeypatch.setattr("skidway.cli.commands.sim._verdicts", verdicts)
+    return asked
+
+
+def test_every_broken_law_is_told_with_its_seed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = fails_at(monkeypatch, 12, 14)
+    assert main(["sim", "run", "--from", "10", "--seeds", "6"]) == 1
+    told = capsys.readouterr().out
+    assert asked == [10, 11, 12, 13, 14, 15]
+    for seed in (12, 14):
+        assert f"seed {seed}: lost: what {seed} lost" in told
+        assert f"skidway sim replay --seed {seed}  # lost" in told
+    assert "6 seeds, 6.0 virtual hours" in told
+
+
+def test_a_run_can_stop_at_the_first_broken_law(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = fails_at(monkeypatch, 12, 14)
+    assert main(["sim", "run", "--from", "10", "--seeds", "6", "--stop"]) == 1
+    assert asked == [10, 11, 12]
+    assert "3 seeds, 3.0 virtual hours" in capsys.readouterr().out
+
+
+def test_fresh_seeds_are_others_every_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = fails_at(monkeypatch)
+    for _ in range(2):
+        assert main(["sim", "run", "--fresh", "--seeds", "3"]) == 0
+        first = asked[-3]
+        assert f"skidway sim run --from {first} --seeds 3" in capsys.readouterr().out
+    assert len(set(asked)) == 6
+
+
 def test_time_is_virtual() -> None:
     world = World(1)
     seen: list[int] = []
@@ -210,3 +267,39 @@ def test_time_is_virtual() -> None:
     world.after(5 * MS, lambda: seen.append(-1))
     world.run(SECOND)
     assert seen == [5 * MS, -1]
+
+
+def test_a_disk_that_fails_in_a_cut_excuses_what_is_given_up() -> None:
+    world, plan = World(1), draw_plan(1, nodes=3)
+    cluster = Cluster(world, Network(world, world.stream("network"), 500), plan)
+    damage, host = Damage(world, cluster, ["t0"]), cluster.hosts[1]
+    told = CopyDamaged("t0-0", "[Errno 5] Input/output error", Remedy.FETCH, by_failed_cut=True)
+    assert damage.judge(host, told) == "false-alarm"
+    host.disk.failing_syncs = {0}
+    with pytest.raises(OSError):
+        host.disk.open("any", create=True).sync()
+    assert damage.judge(host, told) == ""
+    assert damage.judge(host, CopyDamaged("t0-0", "its checksum is wrong", Remedy.FETCH)) == "false-alarm"
+    host.disk.kill()
+    assert damage.judge(host, told) == "false-alarm", "the disk has refused this process nothing"
+
+
+def test_no_second_machine_loses_power_before_the_first_has_registered_again() -> None:
+    world, plan = World(1), draw_plan(1, nodes=3)
+    plan.lossy, plan.one_by_one = False, True
+    plan.faults = [Fault(3_000, "power", 0, 10, 0), Fault(3_020, "power", 1, 10, 0), Fault(9_000, "power", 2, 10, 0)]
+    cluster = Cluster(world, Network(world, world.stream("network"), 500), plan)
+    cluster.start()
+    Nemesis(world, cluster, plan, list).begin()
+
+    def boots() -> list[int]:
+        return [host.disk.boots for host in cluster.hosts.values()]
+
+    world.run(3_019 * MS)
+    assert boots() == [1, 0, 0]
+    assert len(cluster.running) == 3, "all run again"
+    world.run(8_999 * MS)
+    assert boots() == [1, 0, 0], "the second was only killed"
+    assert all(node.broker_epoch >= 0 for _, node in cluster.running)
+    world.run(9_001 * MS)
+    assert boots() == [1, 0, 1]

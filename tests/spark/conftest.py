@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from skidway.testing import Broker
+from waiting import SPARK_PATIENCE_S
 
 SOURCES = Path(__file__).parents[2] / "src"
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -25,10 +26,12 @@ STARTS_SPARK = (
     "test_pipeline_command",
     "test_pipeline_project",
     "test_spark_java",
+    "test_spark_unactivated",
 )
 """Modules whose tests start Spark in processes of their own."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What runs Spark is run one after another: a Spark takes both cores. All else can go beside other tests."""
     for item in items:
@@ -36,10 +39,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         if "spark" in getattr(item, "fixturenames", ()) or item.path.stem in STARTS_SPARK:
             item.add_marker("spark")
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(2 * SPARK_PATIENCE_S))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Spark without pyspark.zip, so that its Python processes import the installed pyspark, which has bytecode.
+
+    From the zip they compile all they import each time they start, which takes three times as much CPU. Spark gives
+    some of them only 10 seconds to start.
+    """
+    real = Path(pyspark_sql.__file__).parents[1]
+    home = tmp_path_factory.mktemp("spark-home")
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(real / name)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SPARK_HOME", str(home))
+        yield home
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[pyspark_sql.SparkSession]":
+def spark(tmp_path_factory: pytest.TempPathFactory, spark_home: Path) -> "Iterator[pyspark_sql.SparkSession]":
     from skidway.spark import java
 
     java.ensure(print)

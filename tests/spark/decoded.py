@@ -6,7 +6,7 @@ from typing import Any
 from skidway.records.batch import HEADER_BYTES, TimestampType, crc_matches, iter_headers, read_header
 from skidway.records.record import Record, assemble, build_batch, read_records
 from skidway.records.walk import walk
-from skidway.spark.decoding import COLUMNS, CorruptData, Decoder, Kernel
+from skidway.spark.codec.decoding import COLUMNS, CorruptData, Decoder, Kernel
 
 SPACE = 1 << 20
 FOREVER = 2**62

@@ -32,8 +32,8 @@ from skidway.spark.lake import delta, iceberg, parquet, staging
 from skidway.spark.pipelines import topics
 from skidway.spark.pipelines.archive import Archive, ArchiveOptions
 from skidway.spark.pipelines.options import ONCE, Trigger
-from skidway.spark.sink import current_attempt
-from skidway.spark.source import SkidwaySource
+from skidway.spark.sink.writers import current_attempt
+from skidway.spark.source.readers import SkidwaySource
 
 BEFORE, DURING, AFTER = "before", "during", "after"
 TRIGGER = Trigger(100)
@@ -302,7 +302,7 @@ class Driver:
 
 def main() -> None:
     for module in (parquet, delta, iceberg):
-        module.move = halting_move
+        module.move = halting_move  # type: ignore[attr-defined]
     driver = Driver(json.loads(sys.argv[1]))
     driver.tell("ready")
     threading.Thread(target=driver.watch, daemon=True).start()

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import confluent_kafka
 from topic_contents import read_topic
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
 from skidway.testing import Broker
 
 SOURCES = Path(__file__).parents[2] / "src"
@@ -53,9 +53,8 @@ def descendants(root: int) -> list[Process]:
     listed = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
     everybody = [line.split(None, 2) for line in listed.stdout.splitlines()]
     processes = [Process(int(one[0]), int(one[1]), one[2]) for one in everybody if len(one) == 3]
-    family, found = {root}, True
-    while found:
-        found = [one for one in processes if one.parent in family and one.pid not in family]
+    family = {root}
+    while found := [one for one in processes if one.parent in family and one.pid not in family]:
         family.update(one.pid for one in found)
     return [one for one in processes if one.pid in family and one.pid != root]
 

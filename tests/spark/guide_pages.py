@@ -22,7 +22,7 @@ ADDRESS, FOLDER = "127.0.0.1:9092", "/tmp/skidway-guide"
 DATA = f"{FOLDER}/data"
 NOT_RUN = ("pip install", "skidway serve", "spark-submit", "spark-pipelines", "export ", "cd ", "make ", "venv-pack")
 """Installs, or needs what a test machine has not: a terminal of its own, a cluster, minutes."""
-COMMAND_TIMEOUT_S = 120
+COMMAND_TIMEOUT_S = 300
 
 
 class Block(NamedTuple):

@@ -66,7 +66,7 @@ def hostile(seed: int) -> bytes:
 def main(seeds: int) -> None:
     from numba import njit
 
-    @njit  # type: ignore[untyped-decorator]
+    @njit
     def past_the_end(numbers, at):  # type: ignore[no-untyped-def]
         return numbers[at]
 

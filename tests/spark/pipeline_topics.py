@@ -5,10 +5,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
-from skidway.client.consumer import Consumed, Consumer
-from skidway.client.producer import Producer
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.consumer import Consumed, Consumer
+from skidway.blocking_client.producer import Producer
 
 _numbers = itertools.count()
 

@@ -1,6 +1,6 @@
 """The bytes of a partition as a fetch reply holds them, and batches sent as they are."""
 
-from skidway.client.cluster import Cluster
+from skidway.blocking_client.cluster import Cluster
 from skidway.wire.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from skidway.wire.schema.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
@@ -15,7 +15,9 @@ def fetch(bootstrap: str, topic: str, partition: int = 0, offset: int = 0) -> by
         (answered,) = reply.responses
         (data,) = answered.partitions
         assert data.error_code == 0
-        return bytes(data.records or b"")
+        records = data.records or b""
+        assert isinstance(records, bytes | bytearray | memoryview)
+        return bytes(records)
 
 
 def produce(bootstrap: str, topic: str, batches: list[bytearray], partition: int = 0) -> list[int]:

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
-from skidway.client.producer import Producer
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.producer import Producer
 from skidway.records.record import Headers
-from skidway.spark.batch import plan_batch
-from skidway.spark.decoding import COLUMNS
-from skidway.spark.options import SourceOptions
-from skidway.spark.reading import read_range
+from skidway.spark.codec.decoding import COLUMNS
+from skidway.spark.source.batch import plan_batch
+from skidway.spark.source.options import SourceOptions
+from skidway.spark.source.reading import read_range
 
 
 class Sent(NamedTuple):

@@ -30,8 +30,8 @@ from skidway.records.batch import set_log_append_time
 from skidway.records.compression import Codec
 from skidway.records.control import EndTransaction, end_transaction_batch
 from skidway.records.record import Record, build_batch
-from skidway.spark.decoding import COLUMNS, CorruptData, Decoder, Kernel, arrow_schema
-from skidway.spark.encoding import encode_batches, stamp_producer
+from skidway.spark.codec.decoding import COLUMNS, CorruptData, Decoder, Kernel, arrow_schema
+from skidway.spark.codec.encoding import encode_batches, stamp_producer
 from skidway.testing import Broker
 from waiting import eventually
 
@@ -265,7 +265,7 @@ def test_the_buffer_may_be_any_kind_of_buffer() -> None:
 def test_without_numba_the_plain_reader_and_writer_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     for module in ("compiling", "decode_kernel", "encode_kernel"):
-        monkeypatch.delitem(sys.modules, f"skidway.spark.{module}", raising=False)
+        monkeypatch.delitem(sys.modules, f"skidway.spark.codec.{module}", raising=False)
     (batch,) = encode_batches(pa.array([b"a"]), None, None, timestamp_ms=0, batch_bytes=1_000, codec=Codec.NONE)
     stamp_producer(batch)
     assert [row["value"] for row in decode(bytes(batch.buffer), "auto")[0]] == [b"a"]
@@ -305,16 +305,18 @@ def consume_all(bootstrap: str, topic: str) -> list[dict[str, Any]]:
     settings = {"bootstrap.servers": bootstrap, "group.id": "-", "enable.partition.eof": True}
     consumer = Consumer({**settings, "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    rows = []
+    rows: list[dict[str, Any]] = []
     try:
         while True:
             message = consumer.poll(10)
             assert message is not None, "nothing came within ten seconds"
-            if message.error():
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            error = message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
                 return rows
+            attached: Any = message.headers() or ()
             kind, timestamp_ms = message.timestamp()
-            headers = [{"key": key, "value": value} for key, value in message.headers() or ()]
+            headers = [{"key": key, "value": value} for key, value in attached]
             rows.append(
                 {
                     "key": message.key(),
@@ -359,14 +361,14 @@ def compacting() -> Iterator[Broker]:
 
 def test_offsets_stay_exact_where_a_broker_compacted(compacting: Broker) -> None:
     bootstrap = compacting.bootstrap
-    config = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01", "segment_bytes": "20000"}
+    config = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01", "internal_segment_bytes": "20000"}
     topic = new_topic(bootstrap, **config)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "batch.num.messages": 50})
     for index in range(2_000):
         key = b"once-%d" % index if index % 10 == 3 else b"again-%d" % (index % 7)
         producer.produce(topic, b"%d" % index + b"." * 50, key, partition=0)
     assert producer.flush(20) == 0
-    assert eventually(lambda: len(consume_all(bootstrap, topic)) < 1_000)
+    eventually(lambda: len(consume_all(bootstrap, topic)) < 1_000)
     wanted, data = [], b""
     # Compaction may go on between the two readings; then they are taken again.
     deadline = time.monotonic() + 20

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from raw_partition import produce
 
 import skidway
-from skidway.client.partitioners import murmur2, partition_of_key
+from skidway.blocking_client.partitioners import murmur2, partition_of_key
 from skidway.records.batch import HEADER_BYTES, crc_matches, read_header
 from skidway.records.compression import Codec
 from skidway.records.record import read_records
-from skidway.spark.encoding import EncodedBatch, Encoder, encode_batches, group_rows, partition_of, stamp_producer
-from skidway.spark.run import HEADERS_TYPE
+from skidway.spark.codec.encoding import EncodedBatch, Encoder, encode_batches, group_rows, partition_of, stamp_producer
+from skidway.spark.codec.runs import HEADERS_TYPE
 
 Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
 SPACE = 1 << 24
@@ -47,7 +47,7 @@ def columns_of(wanted: list[Row], kind: pa.DataType) -> tuple[pa.Array, pa.Array
         pa.array([key for key, _, _ in more], kind),
         pa.array(headers, HEADERS_TYPE),
     )
-    return tuple(column.slice(1, len(wanted)) for column in built)  # type: ignore[return-value]
+    return tuple(column.slice(1, len(wanted)) for column in built)
 
 
 def read_back(batches: list[EncodedBatch]) -> list[Row]:
@@ -247,7 +247,8 @@ def test_a_broker_takes_the_batches_and_a_client_reads_the_rows(bootstrap: str, 
         assert message is not None, "nothing came within ten seconds"
         assert not message.error(), message.error()
         assert message.timestamp()[1] == 1_700_000_000_000
-        found.append((message.key(), message.value(), message.headers() or []))
+        attached: Any = message.headers() or []
+        found.append((message.key(), message.value(), attached))
     consumer.close()
     assert found == [(key, value, pairs or []) for key, value, pairs in wanted]
     assert min(len(batch.buffer) for batch in batches) > HEADER_BYTES
@@ -257,8 +258,8 @@ def test_a_broker_takes_the_batches_and_a_client_reads_the_rows(bootstrap: str, 
 
 ASK = (
     "import pyarrow as pa\n"
-    "from skidway.spark import encode_kernel\n"
-    "from skidway.spark.encoding import partition_of\n"
+    "from skidway.spark.codec import encode_kernel\n"
+    "from skidway.spark.codec.encoding import partition_of\n"
     "print(encode_kernel.__file__, partition_of(pa.array([b'21']), 1000, kernel='numba')[0])\n"
 )
 
@@ -268,13 +269,17 @@ def test_kernels_work_where_the_package_cannot_be_written(tmp_path: Path, home: 
     """Also where Python may not write bytecode. A file in place of a folder keeps even root from writing."""
     package = tmp_path / "site" / "skidway"
     shutil.copytree(Path(skidway.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "spark" / "__pycache__").write_text("not a folder")
+    kernel = package / "spark" / "codec" / "encode_kernel.py"
+    (kernel.parent / "__pycache__").write_text("not a folder")
     cache = tmp_path / "cache"
     if home == "unwritable":
         cache.write_text("not a folder")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA")}
     environment |= {"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1", "XDG_CACHE_HOME": str(cache)}
-    done = subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr[-2_000:]
-    assert done.stdout.split() == [str(package / "spark" / "encode_kernel.py"), str(partition_of_key(b"21", 1000))]
+    assert done.stdout.split() == [
+        str(package / "spark" / "codec" / "encode_kernel.py"),
+        str(partition_of_key(b"21", 1000)),
+    ]
     assert bool(list(cache.rglob("*.nbi"))) == (home == "writable")

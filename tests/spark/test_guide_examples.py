@@ -10,9 +10,9 @@ import pytest
 from guide_pages import Page, commands, matches
 from pyspark.sql import SparkSession
 
-from skidway.cli import pipeline
+from skidway.cli.commands import pipeline
 from skidway.cli.main import main as skidway
-from skidway.spark.source import TYPES
+from skidway.spark.source.readers import TYPES
 from skidway.testing import Broker
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from waiting import SPARK_PATIENCE_S
 
 COUNT = 5_000
 
@@ -22,7 +23,7 @@ def test_two_executors_write_and_read_a_topic(bootstrap: str, tmp_path: Path) ->
         [sys.executable, str(script), bootstrap, "local-cluster", str(COUNT)],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=SPARK_PATIENCE_S,
         cwd=tmp_path,
         env=environment,
     )

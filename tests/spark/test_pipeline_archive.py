@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pipeline_topics import new_topic, put
 from pyspark.errors import StreamingQueryException
+from queries import to_the_end
 
 from skidway.spark.pipelines.archive import Archive, ArchiveOptions
 from skidway.spark.pipelines.clickstream import BROKEN, ORDER_SCHEMA, ORDERS, Clickstream
@@ -16,9 +17,7 @@ START_MS = 1_794_787_200_000
 
 
 def run(spark: Any, options: ArchiveOptions) -> Any:
-    query = Archive(options).start(spark, ONCE)
-    assert query.awaitTermination(280)
-    return query
+    return to_the_end(lambda: Archive(options).start(spark, ONCE))
 
 
 def read(spark: Any, path: str, kind: str) -> list[dict[str, Any]]:
@@ -171,9 +170,9 @@ def test_a_driver_killed_as_it_wrote_its_first_offsets_is_followed_by_another(
 
 
 def test_options_that_make_no_sense_are_told(tmp_path: Path) -> None:
-    with pytest.raises(BadPipeline, match="format is parquet, delta, iceberg"):
+    with pytest.raises(BadPipeline, match="format must be one of parquet, delta, iceberg"):
         ArchiveOptions(topic=["t"], path="x", format="csv")
-    with pytest.raises(BadPipeline, match="there is no schema"):
+    with pytest.raises(BadPipeline, match="require needs a schema"):
         ArchiveOptions(topic=["t"], path="x", require=["a"])
     with pytest.raises(BadPipeline, match="no topic"):
         ArchiveOptions(topic=[], path="x")

@@ -1,16 +1,18 @@
 """insights finds the hot key, the skew and the delay that were put in; the generator puts in what it says."""
 
 import json
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from pipeline_topics import new_topic, put
+from queries import to_the_end
 
 from skidway.spark.pipelines.clickstream import BROKEN, DUPLICATE, HOT_USER, LATE, Clickstream, Shape
 from skidway.spark.pipelines.insights import Insights, InsightsOptions
 from skidway.spark.pipelines.options import ONCE
-from skidway.spark.pipelines.report import Findings, percentile, write_report
+from skidway.spark.pipelines.report import DelayFound, Findings, KeyFound, PartitionFound, percentile, write_report
 
 START_MS = 1_794_787_200_000
 
@@ -56,7 +58,7 @@ def test_hot_keys_skew_throughput_and_delay_are_found(spark: Any, bootstrap: str
         checkpoint=str(tmp_path / "checkpoint"),
     )
     pipeline = Insights(options)
-    assert pipeline.start(spark, ONCE).awaitTermination(280)
+    to_the_end(lambda: pipeline.start(spark, ONCE))
     found = pipeline.findings()
     assert sum(one.records for one in found.partitions) == 160
     assert (found.keys[0].key, found.keys[0].records, found.keys[0].share) == ("hot <b>", 120, 0.75)
@@ -87,7 +89,7 @@ def test_hot_keys_skew_throughput_and_delay_are_found(spark: Any, bootstrap: str
 def test_a_report_of_nothing_is_still_a_page(tmp_path: Path) -> None:
     files = write_report(Findings.of([], [], []), tmp_path)
     assert [path.name for path in files] == ["report.html", "summary.json"]
-    assert "nothing to show" in files[0].read_text()
+    assert "no records yet" in files[0].read_text()
 
 
 def test_percentiles_of_steps() -> None:
@@ -95,3 +97,18 @@ def test_percentiles_of_steps() -> None:
     assert percentile(counts, 0.5) == 1
     assert percentile(counts, 0.95) == 1.15**10
     assert percentile(counts, 0.99) == 1.15**20
+
+
+def test_keys_are_drawn_as_they_are_and_not_as_formulas(tmp_path: Path) -> None:
+    """Matplotlib takes text between dollar signs for mathematics, and fails when it is none."""
+    hostile = [r"$\bad{$", "$x^$", "$$", r"\$\frac$ $", "a\x00\x1b[31m\nb", "k" * 40 + "1", "k" * 40 + "2"]
+    found = Findings(
+        partitions=[PartitionFound("orders", 0, 45, 900, 1.0, 1.0)],
+        keys=[KeyFound("orders", key, 9 - number, 0.1, 0) for number, key in enumerate(hostile)],
+        delays=[DelayFound("orders", 0, "produced", 45, 1.0, 2.0, 3.0, 4.0)],
+        throughput={"orders": [("2026-01-31T12:00:00+00:00", 45)]},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        names = [path.name for path in write_report(found, tmp_path)]
+    assert {"hot-keys.png", "report.html", "summary.json"} <= set(names)

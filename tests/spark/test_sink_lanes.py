@@ -1,7 +1,7 @@
 """When the next batch of a partition may go: the rules that keep batches in order and known to the broker."""
 
-from skidway.client.addresses import Address
-from skidway.spark.lanes import RETRY_PAUSE_S, Lane, Outgoing
+from skidway.blocking_client.addresses import Address
+from skidway.spark.sink.lanes import RETRY_PAUSE_S, Lane, Outgoing
 
 HERE, THERE = Address("here", 1), Address("there", 2)
 LATER = 1_000.0

@@ -6,7 +6,7 @@ import pytest
 
 from skidway.limits import KIB
 from skidway.spark.client_settings import BadOption
-from skidway.spark.sink_options import BadColumns, SinkOptions, check_columns
+from skidway.spark.sink.options import BadColumns, SinkOptions, check_columns
 
 HERE = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 

@@ -9,12 +9,12 @@ import pytest
 from flaky_path import LOSE_REPLY, LOSE_REQUEST, PASS, STORE_AND_TIME_OUT, broker_behind
 from topic_contents import new_topic, read_topic, values_of
 
-from skidway.client.errors import BrokerError, ClientError, Unreachable
+from skidway.blocking_client.errors import BrokerError, ClientError, Unreachable
 from skidway.errors import ErrorCode
 from skidway.spark.client_settings import ClientSettings
-from skidway.spark.encoding import EncodedBatch, encode_batches
-from skidway.spark.producing import BatchProducer, DeliveryFailed
-from skidway.spark.sink_options import SinkOptions
+from skidway.spark.codec.encoding import EncodedBatch, encode_batches
+from skidway.spark.sink.options import SinkOptions
+from skidway.spark.sink.producing import BatchProducer, DeliveryFailed
 from skidway.testing import Broker
 from waiting import eventually
 
@@ -56,7 +56,7 @@ def test_receipts_say_where_the_rows_are(bootstrap: str) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_on_a_bad_path_every_batch_is_stored_once_and_in_order(seed: int) -> None:
     dice = random.Random(seed)
-    troubles = [
+    troubles: list[str | int] = [
         LOSE_REPLY,
         LOSE_REQUEST,
         STORE_AND_TIME_OUT,
@@ -140,7 +140,7 @@ def test_a_broker_that_hangs_is_asked_again(fresh_broker: Broker) -> None:
         flushing = threading.Thread(target=producer.flush)
         flushing.start()
         lane = producer._lanes[topic, 0]
-        assert eventually(lambda: lane.reason)
+        eventually(lambda: lane.reason)
         assert "did not answer" in lane.reason
         fresh_broker.resume()
         flushing.join()

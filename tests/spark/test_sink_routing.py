@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skidway.client.partitioners import partition_of_key
-from skidway.spark.routing import BadRow, Router
+from skidway.blocking_client.partitioners import partition_of_key
+from skidway.spark.sink.routing import BadRow, Router
 
 COUNTS = {"a": 3, "b": 7, "c": 1}
 

@@ -15,10 +15,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Data
 from pyspark.sql.types import StructType
 from topic_contents import new_topic, read_topic, values_of
 
-from skidway.client.partitioners import partition_of_key
-from skidway.spark.sink import current_attempt
+from skidway.blocking_client.partitioners import partition_of_key
+from skidway.spark.sink.writers import current_attempt
 from skidway.testing import Broker
-from waiting import eventually
+from waiting import SPARK_PATIENCE_S, comes_true
 
 
 def save(rows: Any, bootstrap: str, mode: str = "append", **options: str) -> None:
@@ -176,12 +176,12 @@ def test_a_broker_killed_under_a_running_job_loses_and_doubles_nothing(spark: An
 
     def kill_twice() -> None:
         for wanted in (2_000, 25_000):
-            if eventually(lambda wanted=wanted: stored() > wanted, seconds=60):
+            if comes_true(lambda: stored() > wanted, SPARK_PATIENCE_S):  # noqa: B023
                 killed_at.append(wanted)
                 fresh_broker.restart(kill=True)
 
     # The job stays in this thread: in another, Spark has no active session and does not find the format.
-    killing = threading.Thread(target=kill_twice)
+    killing = threading.Thread(target=kill_twice, daemon=True)
     killing.start()
     save(rows, fresh_broker.bootstrap, topic=topic, kafka__batch__size="2000")
     killing.join()

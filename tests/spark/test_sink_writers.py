@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, MapType, StringType, StructField, StructType
 from topic_contents import Seen, new_topic, read_topic, values_of
 
-from skidway.client.partitioners import partition_of_key
-from skidway.spark.delivery import Attempt
-from skidway.spark.producing import DeliveryFailed
-from skidway.spark.routing import BadRow
-from skidway.spark.sink import BadSaveMode, Written, batch_writer, stream_writer
-from skidway.spark.sink_options import BadColumns
+from skidway.blocking_client.partitioners import partition_of_key
+from skidway.spark.sink.delivery import Attempt
+from skidway.spark.sink.options import BadColumns
+from skidway.spark.sink.producing import DeliveryFailed
+from skidway.spark.sink.routing import BadRow
+from skidway.spark.sink.writers import BadSaveMode, Written, batch_writer, stream_writer
 from skidway.testing import Broker
 
 CREATE_TIME = 1
@@ -51,7 +51,8 @@ def write(
     # As Spark does: the writer goes to the task by pickle, and the message comes back so.
     message = pickle.loads(pickle.dumps(writer)).write(iter(batches))
     assert isinstance(message, Written)
-    return pickle.loads(pickle.dumps(message))
+    returned: Written = pickle.loads(pickle.dumps(message))
+    return returned
 
 
 def values(numbers: range) -> pa.RecordBatch:
@@ -64,7 +65,7 @@ def test_rows_come_back_as_they_went_in(bootstrap: str, codec: str) -> None:
     count = 2_000
     keys = [None if number % 7 == 0 else b"k%d" % (number % 100) for number in range(count)]
     contents = [None if number % 5 == 0 else b"v%d" % number for number in range(count)]
-    headers = [
+    headers: list[Any] = [
         None if number % 3 == 0 else [{"key": "n", "value": b"%d" % number}, {"key": "ü", "value": None}][: number % 3]
         for number in range(count)
     ]

@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 from source_topics import Sent, batch_options, make_topic, numbered, read_rows, send
 
-from skidway.client.admin import SET, Admin, ConfigChange
-from skidway.client.cluster import Cluster
+from skidway.blocking_client.admin import SET, Admin, ConfigChange
+from skidway.blocking_client.cluster import Cluster
 from skidway.records.compression import Codec
-from skidway.spark import backfill, segment_files
-from skidway.spark.backfill import plan_backfill, read_files
-from skidway.spark.decoding import COLUMNS, CorruptData
-from skidway.spark.offsets import NothingToRead
-from skidway.spark.options import BadOption, SourceOptions
-from skidway.spark.planning import DataLoss, OffsetRange
-from skidway.spark.reading import read_range
-from skidway.spark.segment_files import BackfillFailed, FileRange, HasTransactions, find_logs, list_segments
+from skidway.spark.codec.decoding import COLUMNS, CorruptData
+from skidway.spark.source import backfill, segment_files
+from skidway.spark.source.backfill import plan_backfill, read_files
+from skidway.spark.source.offsets import NothingToRead
+from skidway.spark.source.options import BadOption, SourceOptions
+from skidway.spark.source.planning import DataLoss, OffsetRange
+from skidway.spark.source.reading import read_range
+from skidway.spark.source.segment_files import BackfillFailed, FileRange, HasTransactions, find_logs, list_segments
 from skidway.testing import Broker
 from waiting import eventually
 
 Tasks = list[FileRange | OffsetRange]
-SMALL = {"segment_bytes": "16384"}
+SMALL: dict[str, Any] = {"internal_segment_bytes": "16384"}
 
 
 @pytest.fixture
@@ -166,18 +166,20 @@ def test_of_two_copies_the_longer_is_read(broker: Broker, cluster: Cluster, tmp_
 
 def test_segments_replaced_by_compaction_between_planning_and_reading() -> None:
     with Broker(checkpoint_ms=100, compaction_check_ms=100) as broker, Cluster(broker.bootstrap) as cluster:
-        topic = make_topic(cluster, segment_bytes="20000", flush="os")
+        topic = make_topic(cluster, internal_segment_bytes="20000", flush="os")
         sent = [Sent(0, b"key-%d" % (number % 50), b"%d " % number + b"v" * 50) for number in range(4_000)]
         send(cluster, topic, sent)
         options = options_of(broker.data_dir, topic, minPartitions="6")
         tasks = plan_backfill(options)
-        begun = read_files(tasks[0], options, ("offset",))
+        first = tasks[0]
+        assert isinstance(first, FileRange)
+        begun = read_files(first, options, ("offset",))
         assert next(begun).num_rows
         Admin(cluster).alter_topic(
             topic,
             [ConfigChange("cleanup.policy", SET, "compact"), ConfigChange("min.cleanable.dirty.ratio", SET, "0.01")],
         )
-        assert eventually(lambda: len(through_broker(broker.bootstrap, topic)) < 500)
+        eventually(lambda: len(through_broker(broker.bootstrap, topic)) < 500)
         # One that has a file open reads it to its end; the others find what is there now.
         list(begun)
         rows = read_tasks(tasks, options)
@@ -196,7 +198,7 @@ def test_segments_deleted_between_planning_and_reading(caplog: pytest.LogCapture
         directory = broker.data_dir / f"{topic}-0"
         bases = list_segments(directory)
         Admin(cluster).delete_records(topic, {0: bases[1]})
-        assert eventually(lambda: list_segments(directory)[0] == bases[1])
+        eventually(lambda: list_segments(directory)[0] == bases[1])
         with pytest.raises(DataLoss, match=f"offsets 0 to {bases[1]} are in no file of"):
             read_tasks(tasks, strict)
         with caplog.at_level(logging.WARNING):

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from skidway.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
-from skidway.spark.options import BadOption, SourceOptions, without_effect
-from skidway.spark.positions import Assign, AtOffsets, AtTime, AtTimes, Edge, Subscribe, SubscribePattern
+from skidway.blocking_client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from skidway.spark.source.options import BadOption, SourceOptions, without_effect
+from skidway.spark.source.positions import Assign, AtOffsets, AtTime, AtTimes, Edge, Subscribe, SubscribePattern
 
 BROKERS = {"kafka.bootstrap.servers": "localhost:9092"}
 LEAST = {**BROKERS, "subscribe": "orders"}
@@ -194,7 +194,7 @@ def test_what_is_taken_without_effect_is_known() -> None:
         ({"groupId": "g"}, "groupId", "for streams"),
         ({"kernel": "fast"}, "kernel", "auto"),
         ({"backfill.active": "true"}, "backfill.active", "no backfill.path"),
-        ({"backfill.path": "[1]"}, "backfill.path", "no list of directories"),
+        ({"backfill.path": "[1]"}, "backfill.path", "not a list of directories"),
         ({"backfill.path": "[oops"}, "backfill.path", "JSON list"),
         ({"kafka.group.id": "g"}, "kafka.group.id", "groupId"),
         ({"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset", "startingOffsets"),

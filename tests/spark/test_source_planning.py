@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skidway.spark.offsets import Offsets
-from skidway.spark.planning import DataLoss, LossReport, OffsetRange, bundle, clip, plan, share, split
-from skidway.spark.streaming import Mark
+from skidway.spark.source.offsets import Offsets
+from skidway.spark.source.planning import DataLoss, LossReport, OffsetRange, bundle, clip, plan, share, split
+from skidway.spark.source.streaming import Mark
 
 STRICT = LossReport(fail=True)
 LENIENT = LossReport(fail=False)

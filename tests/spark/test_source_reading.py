@@ -1,24 +1,24 @@
 """Batch reads from a real broker, in this process: every row that was produced, or an error that says what is lost."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from source_topics import Sent, batch_options, make_topic, numbered, read_rows, send, values
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
-from skidway.client.errors import ClientError
-from skidway.client.offsets import EARLIEST, offsets_at
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.errors import ClientError
+from skidway.blocking_client.offsets import EARLIEST, offsets_at
 from skidway.records.compression import Codec
-from skidway.spark.batch import plan_batch
-from skidway.spark.fetching import RangeFetch, borrowed
-from skidway.spark.offsets import NothingToRead
-from skidway.spark.options import BadOption, SourceOptions
-from skidway.spark.planning import DataLoss, LossReport, OffsetRange
-from skidway.spark.reading import read_range
+from skidway.spark.source.batch import plan_batch
+from skidway.spark.source.fetching import RangeFetch, borrowed
+from skidway.spark.source.offsets import NothingToRead
+from skidway.spark.source.options import BadOption, SourceOptions
+from skidway.spark.source.planning import DataLoss, LossReport, OffsetRange
+from skidway.spark.source.reading import read_range
 from skidway.testing import Broker
 from waiting import eventually
 
@@ -164,7 +164,7 @@ def test_a_reader_that_stops_early_leaves_nothing_behind_for_the_next(cluster: C
     for _ in range(3):
         rows = read_range(wanted, options, ("offset",))
         assert next(rows).to_pylist()[0] == {"offset": 0}
-        rows.close()
+        cast("Generator[Any]", rows).close()
     assert len(read_rows(options)) == 5_000
 
 
@@ -184,12 +184,16 @@ def test_a_task_whose_process_knew_the_topic_before_it_grew_reads_the_new_partit
 def test_compacted_gaps_are_no_loss() -> None:
     with Broker(checkpoint_ms=100, compaction_check_ms=100) as broker, Cluster(broker.bootstrap) as cluster:
         topic = make_topic(
-            cluster, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", segment_bytes="20000", flush="os"
+            cluster,
+            cleanup_policy="compact",
+            min_cleanable_dirty_ratio="0.01",
+            internal_segment_bytes="20000",
+            flush="os",
         )
         sent = [Sent(0, b"key-%d" % (number % 50), b"%d " % number + b"v" * 50) for number in range(4_000)]
         send(cluster, topic, sent)
         options = batch_options(broker.bootstrap, topic)
-        assert eventually(lambda: len(read_rows(options)) < 500)
+        eventually(lambda: len(read_rows(options)) < 500)
         rows = read_rows(options)
         assert all(row["value"] == sent[row["offset"]].value for row in rows)
         offsets = [row["offset"] for row in rows]

@@ -2,22 +2,22 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
+from queries import to_the_end
 from source_topics import Sent, make_topic, numbered, send
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
-from skidway.client.groups import Groups
-from skidway.client.lag import measure
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.groups import Groups
+from skidway.blocking_client.lag import measure
 from skidway.records.compression import Codec
 from skidway.testing import Broker
-from waiting import eventually
+from waiting import SPARK_PATIENCE_S, eventually
 
 SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int,"
@@ -42,7 +42,9 @@ def load(spark: SparkSession, bootstrap: str) -> Load:
 
 
 def ddl(text: str) -> StructType:
-    return StructType.fromDDL(text)
+    schema = StructType.fromDDL(text)
+    assert isinstance(schema, StructType)
+    return schema
 
 
 class Streams:
@@ -62,17 +64,12 @@ class Streams:
             .options(**options)
             .load()
         )
-        trigger: dict[str, Any] = {"availableNow": True} if now else {"processingTime": "100 milliseconds"}
-        return (
-            frame.writeStream.foreachBatch(self._take)
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(**trigger)
-            .start()
-        )
+        writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(self.checkpoint))
+        triggered = writer.trigger(availableNow=True) if now else writer.trigger(processingTime="100 milliseconds")
+        return triggered.start()
 
     def run(self, topic: str, **options: str) -> None:
-        query = self.start(topic, **options)
-        assert query.awaitTermination(120)
+        to_the_end(lambda: self.start(topic, now=True, **options))
 
     def _take(self, frame: DataFrame, number: int) -> None:
         rows = sorted(int(bytes(row.value)) for row in frame.select("value").collect())
@@ -146,7 +143,9 @@ def test_min_partitions_makes_more_tasks_of_the_same_rows(cluster: Cluster, load
     send(cluster, topic, numbered(1_000))
     frame = load(topic, minPartitions="4")
     assert frame.rdd.getNumPartitions() == 4
-    assert frame.selectExpr("sum(cast(cast(value as string) as int)) as total").first().total == 499_500
+    found = frame.selectExpr("sum(cast(cast(value as string) as int)) as total").first()
+    assert found is not None
+    assert found.total == 499_500
 
 
 def test_a_thousand_partitions_are_read_in_two_hundred_tasks(cluster: Cluster, load: Load) -> None:
@@ -155,6 +154,7 @@ def test_a_thousand_partitions_are_read_in_two_hundred_tasks(cluster: Cluster, l
     frame = load(topic, "value binary, partition int")
     assert frame.rdd.getNumPartitions() == 200
     found = frame.selectExpr("sum(int(string(value))) as total", "count(distinct partition) as partitions").first()
+    assert found is not None
     assert (found.total, found.partitions) == (3_000 * 2_999 // 2, 1_000)
 
 
@@ -165,11 +165,13 @@ def test_a_view_in_sql_reads_a_topic(spark: SparkSession, cluster: Cluster, boot
         "create or replace temporary view numbers using skidway"
         f" options (`kafka.bootstrap.servers` '{bootstrap}', subscribe '{topic}')"
     )
-    assert spark.sql("select count(*) as n from numbers where offset >= 2").first().n == 3
+    found = spark.sql("select count(*) as n from numbers where offset >= 2").first()
+    assert found is not None
+    assert found.n == 3
 
 
 def test_history_is_read_from_files(spark: SparkSession, cluster: Cluster, broker: Broker) -> None:
-    topic = make_topic(cluster, segment_bytes="16384")
+    topic = make_topic(cluster, internal_segment_bytes="16384")
     send(cluster, topic, numbered(3_000))
     options = {"backfill.path": str(broker.data_dir), "subscribe": topic, "backfill.active": "true"}
     assert spark.read.format("skidway").options(**options).load().count() == 3_000
@@ -262,12 +264,18 @@ def test_a_running_stream_finds_new_partitions_and_shows_where_it_is(cluster: Cl
     topic = make_topic(cluster)
     send(cluster, topic, numbered(3))
     query = streams.start(topic, now=False)
-    assert eventually(lambda: streams.rows == [0, 1, 2])
+    eventually(lambda: streams.rows == [0, 1, 2], SPARK_PATIENCE_S)
     Admin(cluster).grow_topic(topic, 2)
     cluster.forget(topic)
     send(cluster, topic, [record._replace(partition=1) for record in numbered(3, first=3)])
-    assert eventually(lambda: streams.rows == list(range(6)))
-    assert eventually(lambda: '"1" : 3' in query.lastProgress.json or '"1": 3' in query.lastProgress.json)
+    eventually(lambda: streams.rows == list(range(6)), SPARK_PATIENCE_S)
+
+    def shows_the_new_partition() -> bool:
+        progress = query.lastProgress
+        assert progress is not None
+        return '"1" : 3' in progress.json or '"1": 3' in progress.json
+
+    eventually(shows_the_new_partition, SPARK_PATIENCE_S)
     query.stop()
 
 
@@ -275,10 +283,10 @@ def test_a_batch_waits_for_enough_rows(cluster: Cluster, streams: Streams) -> No
     topic = make_topic(cluster)
     send(cluster, topic, numbered(2))
     query = streams.start(topic, now=False, minOffsetsPerTrigger="4", maxOffsetsPerTrigger="5")
-    assert eventually(lambda: streams.rows == [0, 1])
+    eventually(lambda: streams.rows == [0, 1], SPARK_PATIENCE_S)
     for number in range(2, 6):
         send(cluster, topic, numbered(1, first=number))
-    assert eventually(lambda: streams.rows == list(range(6)))
+    eventually(lambda: streams.rows == list(range(6)), SPARK_PATIENCE_S)
     query.stop()
     assert [len(rows) for rows in streams.batches.values()] == [2, 4]
 

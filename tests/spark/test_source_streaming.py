@@ -11,15 +11,15 @@ from confluent_kafka import Consumer
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from source_topics import make_topic, numbered, send, values
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
-from skidway.client.errors import ClientError
-from skidway.client.groups import Groups
-from skidway.spark.offsets import NothingToRead
-from skidway.spark.options import SourceOptions
-from skidway.spark.planning import DataLoss
-from skidway.spark.source import StreamReader
-from skidway.spark.streaming import Mark, StreamPlanner
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.errors import ClientError
+from skidway.blocking_client.groups import Groups
+from skidway.spark.source.offsets import NothingToRead
+from skidway.spark.source.options import SourceOptions
+from skidway.spark.source.planning import DataLoss
+from skidway.spark.source.readers import StreamReader
+from skidway.spark.source.streaming import Mark, StreamPlanner
 from skidway.testing import Broker
 
 Offset = dict[str, Any]
@@ -51,7 +51,8 @@ class Stream:
 
 
 def _text(offset: Offset) -> Offset:
-    return json.loads(json.dumps(offset))
+    copied: Offset = json.loads(json.dumps(offset))
+    return copied
 
 
 @pytest.fixture
@@ -94,8 +95,9 @@ def test_a_stream_reads_what_comes_batch_by_batch(cluster: Cluster, stream: Make
     send(cluster, topic, numbered(4, 2, first=10))
     second, rows = reader.run(first)
     assert rows == texts(range(10, 14))
-    assert reader.reader.reportLatestOffset() is not None
-    assert reader.reader.reportLatestOffset()[topic] == second[topic] == {"0": 7, "1": 7}
+    latest = reader.reader.reportLatestOffset()
+    assert latest is not None
+    assert latest[topic] == second[topic] == {"0": 7, "1": 7}
 
 
 def test_latest_is_when_the_query_began_however_often_it_is_asked(cluster: Cluster, stream: MakeReader) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from skidway.spark import java
+from waiting import SPARK_PATIENCE_S
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -84,7 +85,11 @@ def test_spark_runs_without_any_java_on_the_machine(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     environment.pop("JAVA_HOME", None)
     done = subprocess.run(
-        [sys.executable, "-c", SPARK_WITHOUT_JAVA], env=environment, capture_output=True, text=True, timeout=200
+        [sys.executable, "-c", SPARK_WITHOUT_JAVA],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SPARK_PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     assert "sum 4950" in done.stdout

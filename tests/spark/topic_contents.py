@@ -2,12 +2,12 @@
 
 import secrets
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import confluent_kafka
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
 
 PATIENCE_S = 30.0
 
@@ -42,21 +42,17 @@ def read_topic(bootstrap: str, topic: str) -> list[Seen]:
         while len(ended) < len(partitions):
             messages = consumer.consume(1_000, timeout=0.1)
             for message in messages:
-                if message.error() is None:
-                    seen.append(
-                        Seen(
-                            message.partition(),
-                            message.offset(),
-                            message.key(),
-                            message.value(),
-                            message.headers() or [],
-                            message.timestamp(),
-                        )
-                    )
-                elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
-                    ended.add(message.partition())
+                error, partition, offset = message.error(), message.partition(), message.offset()
+                if error is None:
+                    assert partition is not None
+                    assert offset is not None
+                    headers: Any = message.headers() or []
+                    seen.append(Seen(partition, offset, message.key(), message.value(), headers, message.timestamp()))
+                elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                    assert partition is not None
+                    ended.add(partition)
                 else:
-                    raise confluent_kafka.KafkaException(message.error())
+                    raise confluent_kafka.KafkaException(error)
         return sorted(seen)
     finally:
         consumer.close()

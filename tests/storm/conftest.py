@@ -1,5 +1,5 @@
 """Storms run against a broker of their own, or the one at SKIDWAY_CONFORMANCE_BOOTSTRAP, with the raw client of the
-conformance tests. Skipped, with the reason, while the broker does not serve groups."""
+conformance tests."""
 
 import os
 import sys
@@ -15,8 +15,10 @@ for folder in (CONFORMANCE, CONFORMANCE / "groups"):
         sys.path.insert(0, str(folder))
 
 from group_settings import group_settings  # noqa: E402
-from raw import Connection, eventually  # noqa: E402
+from raw import Connection, MakeTopic  # noqa: E402
 from serving import serving_groups  # noqa: E402
+
+from waiting import eventually  # noqa: E402
 
 GIVEN = os.environ.get("SKIDWAY_CONFORMANCE_BOOTSTRAP")
 
@@ -44,7 +46,7 @@ def group() -> str:
 
 
 @pytest.fixture
-def make_topic(wire: Connection):
+def make_topic(wire: Connection) -> MakeTopic:
     def make(partitions: int) -> str:
         topic = f"t-{uuid.uuid4().hex[:12]}"
         wanted = {"name": topic, "num_partitions": partitions, "replication_factor": 1}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from group_calls import (
+    FENCED_INSTANCE_ID,
     ILLEGAL_GENERATION,
     MEMBER_ID_REQUIRED,
     NONE,
@@ -20,7 +21,7 @@ from group_calls import (
 )
 from raw import Body, decode_response, encode_request
 
-JOIN, SYNC, HEARTBEAT, LEAVE = 5, 3, 3, 3
+JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT = 5, 3, 3, 3, 7
 
 
 class Line:
@@ -63,8 +64,11 @@ class Shared:
 
 
 class Light:
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, instance: str | None = None) -> None:
         self.shared = shared
+        self.instance = instance
+        self.fenced = False
+        """Another one has its instance id: it ends, as clients do."""
         self.id = ""
         self.generation = -1
         self.share: list[int] | None = None
@@ -75,7 +79,7 @@ class Light:
     async def _live(self) -> None:
         await self.line.open()
         try:
-            while True:
+            while not self.fenced:
                 if await self._join():
                     await self._stay()
         finally:
@@ -91,6 +95,7 @@ class Light:
             "member_id": self.id,
             "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": subscription([shared.topic])}],
+            "group_instance_id": self.instance,
         }
         self.share = None
         answer = await self.line.call("JoinGroup", JOIN, body)
@@ -100,7 +105,7 @@ class Light:
         if answer["error_code"] != NONE:
             self._recover("join", answer["error_code"])
             return False
-        self.generation = answer["generation_id"]
+        self.id, self.generation = answer["member_id"], answer["generation_id"]
         made = self._assign([one["member_id"] for one in answer["members"]]) if answer["leader"] == self.id else []
         answer = await self.line.call("SyncGroup", SYNC, {**self._me(), "assignments": made})
         if answer["error_code"] != NONE:
@@ -127,11 +132,14 @@ class Light:
                 return
 
     def _me(self) -> Body:
-        return {"group_id": self.shared.group, "generation_id": self.generation, "member_id": self.id}
+        me = {"group_id": self.shared.group, "generation_id": self.generation, "member_id": self.id}
+        return {**me, "group_instance_id": self.instance}
 
     def _recover(self, call: str, code: int) -> None:
         if code == UNKNOWN_MEMBER_ID:
             self.id = ""
+        elif code == FENCED_INSTANCE_ID:
+            self.fenced = True
         elif code not in (REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION):
             self.shared.unexpected.append(f"{call}: error {code}")
 
@@ -139,6 +147,20 @@ class Light:
         """Its socket goes, and nobody is told."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+
+    async def commit(self, offsets: dict[int, int]) -> set[int]:
+        """The error codes; also when it is dead, as whoever it believed to be."""
+        line = Line(self.shared.bootstrap)
+        await line.open()
+        places = [
+            {"partition_index": partition, "committed_offset": offset, "committed_metadata": ""}
+            for partition, offset in offsets.items()
+        ]
+        me = {**self._me(), "topics": [{"name": self.shared.topic, "partitions": places}]}
+        me["generation_id_or_member_epoch"] = me.pop("generation_id")
+        answer = await line.call("OffsetCommit", COMMIT, me)
+        line.drop()
+        return {one["error_code"] for one in answer["topics"][0]["partitions"]}
 
     async def leave(self) -> None:
         id_ = self.id

@@ -9,14 +9,16 @@ import os
 import threading
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import pytest
 from group_calls import NONE, commit
 from group_settings import group_settings
-from raw import Connection, eventually
+from raw import Connection
 from serving import serving_groups
 
 from skidway.testing import Broker
+from waiting import eventually
 
 pytestmark = [
     pytest.mark.xdist_group("group-storm"),
@@ -65,7 +67,7 @@ class Committer:
     def check(self, wire: Connection) -> None:
         asked = {"group_id": self.group, "topics": [{"name": TOPIC, "partition_indexes": [self.partition]}]}
 
-        def answered() -> dict:
+        def answered() -> dict[str, Any]:
             (answer,) = wire.call("OffsetFetch", 8, {"groups": [asked], "require_stable": True})["groups"]
             return answer if answer["error_code"] == NONE else {}
 
@@ -91,9 +93,7 @@ def kill_again_and_again(rounds: int, seed: int) -> None:
             for thread in threads:
                 thread.start()
             enough = dice.randrange(20, 400)
-            eventually(
-                lambda enough=enough, before=before: sum(o.acknowledged for o in committers) - before > enough, 90
-            )
+            eventually(lambda: sum(o.acknowledged for o in committers) - before > enough, 90)  # noqa: B023
             broker.kill()
             for thread in threads:
                 thread.join()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from crowd import Light, Line, Shared, settled, until
 from group_calls import NONE, ClassicMember, describe, join_body, stable_group, subscription
-from raw import Connection
+from raw import Connection, MakeTopic
 from raw_batches import build
 from wire_calls import fetch_body, produce
 
@@ -28,7 +28,7 @@ def load(bootstrap: str, topic: str) -> Iterator[None]:
     here = Path(__file__).parent
     process = subprocess.Popen(
         [sys.executable, str(here / "produce_and_fetch.py"), bootstrap, topic],
-        env={"PYTHONPATH": str(here.parent / "conformance")},
+        env={"PYTHONPATH": f"{here.parent / 'conformance'}:{here.parent}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -87,7 +87,7 @@ async def weather(bootstrap: str, group: str, topic: str, seed: int, seconds: fl
             await member.kill()
 
 
-def test_two_hundred_members_settle_after_a_storm(bootstrap: str, group: str, make_topic) -> None:
+def test_two_hundred_members_settle_after_a_storm(bootstrap: str, group: str, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
     with load(bootstrap, topic):
         asyncio.run(weather(bootstrap, group, topic, seed=1, seconds=5))
@@ -95,13 +95,15 @@ def test_two_hundred_members_settle_after_a_storm(bootstrap: str, group: str, ma
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("seed", range(5))
-def test_two_hundred_members_settle_after_a_long_storm(bootstrap: str, group: str, make_topic, seed: int) -> None:
+def test_two_hundred_members_settle_after_a_long_storm(
+    bootstrap: str, group: str, make_topic: MakeTopic, seed: int
+) -> None:
     topic = make_topic(2)
     with load(bootstrap, topic):
         asyncio.run(weather(bootstrap, group, topic, seed, seconds=45))
 
 
-def test_heartbeats_are_not_starved_by_load(bootstrap: str, group: str, make_topic) -> None:
+def test_heartbeats_are_not_starved_by_load(bootstrap: str, group: str, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
     with ClassicMember(bootstrap, group, session_timeout_ms=6_000) as member:
         stable_group([member])
@@ -136,7 +138,7 @@ async def one_group(line: Line, group: str, topic: str, messages: int) -> None:
     assert beat["error_code"] == NONE
 
 
-def test_a_thousand_groups_read_one_topic(bootstrap: str, wire: Connection, make_topic) -> None:
+def test_a_thousand_groups_read_one_topic(bootstrap: str, wire: Connection, make_topic: MakeTopic) -> None:
     topic, messages = make_topic(1), 20
     for _ in range(2):
         produce(wire, topic, build([b"value"] * (messages // 2)))

@@ -8,20 +8,25 @@ from pathlib import Path
 import msgspec.structs
 import pytest
 
-from skidway.broker.router import HANDLERS, INTERNAL, Routes
+from skidway.broker.api.router import Routes
+from skidway.broker.api.table import SERVED
 from skidway.cli.main import COMMANDS
 from skidway.groups.settings import GroupSettings
 from skidway.limits import DEFAULT_LIMITS, Limits
+from skidway.metadata.broker_configs import describe_broker
 from skidway.metadata.group_configs import GROUP_KEYS
+from skidway.metadata.idle_configs import IDLE_KEYS
 from skidway.metadata.topic_configs import TOPIC_KEYS
 from skidway.quorum.settings import QuorumSettings
-from skidway.server.config import GROUP_NAMES, QUORUM_NAMES, TABLES, Settings
+from skidway.server.config import GROUP_NAMES, LISTENER_NAMES, QUORUM_NAMES, TABLES, Settings
 from skidway.server.flags import build_parser
+from skidway.server.listening import ListenerSettings
 from skidway.wire.registry import APIS
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")])
+FOLDERS = ("docs", "bench", ".github")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))])
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 CODE_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MODULE_LINE = re.compile(r"^  (\w+)/")
@@ -46,15 +51,15 @@ def anchors(path: Path) -> set[str]:
 
 
 def test_the_served_apis_are_those_of_the_router() -> None:
-    versions = Routes(1).versions
+    versions = Routes(1).advertised
     told = {(int(key), name, served) for key, name, served, _ in table("protocol.md", "Served")}
-    assert told == {(key, APIS[key], f"{versions[key][0]}–{versions[key][1]}") for key in HANDLERS}
+    assert told == {(key, APIS[key], f"{versions[key][0]}–{versions[key][1]}") for key in versions}
 
 
 def test_every_api_that_is_not_served_is_listed() -> None:
     section = (REFERENCE / "protocol.md").read_text().split("\n## Not served\n", 1)[1].split("\n## ", 1)[0]
     told = {(int(key), name) for name, key in re.findall(r"(\w+) \((\d+)\)", section)}
-    assert told == {(key, name) for key, name in APIS.items() if key not in HANDLERS and key not in INTERNAL}
+    assert told == {(key, name) for key, name in APIS.items() if key not in SERVED}
 
 
 def test_topic_configs_are_told_with_their_defaults() -> None:
@@ -78,6 +83,21 @@ def test_the_broker_names_of_topic_configs_are_right() -> None:
     }
 
 
+def test_broker_configs_are_told_with_their_defaults() -> None:
+    headings = ("Changed at run time, with effect", "Read at the start, with effect", "Known, without effect")
+    dynamic, fixed, idle = (table("broker-configs.md", heading) for heading in headings)
+    shown = {None: "(none)", "": "(empty)"}
+    entries = describe_broker()
+    assert {row[0]: row[1] for row in [*dynamic, *fixed, *idle]} == {
+        entry.name: shown.get(entry.value, entry.value) for entry in entries
+    }
+    obeyed = [entry for entry in entries if entry.name not in IDLE_KEYS]
+    assert {row[0] for row in dynamic} == {entry.name for entry in obeyed if not entry.read_only}
+    assert {row[0]: (row[2], row[3]) for row in idle} == {
+        key.name: ("yes" if key.is_dynamic else "no", key.why) for key in IDLE_KEYS.values()
+    }
+
+
 def test_settings_are_told_with_their_defaults() -> None:
     told = {name: default for name, default, _ in table("configuration.md", "Settings")}
     expected = {}
@@ -90,6 +110,12 @@ def test_settings_are_told_with_their_defaults() -> None:
         else:
             expected[field.name] = str(default).lower() if isinstance(default, bool) else str(default)
     assert told == expected
+
+
+def test_settings_of_listeners_are_told() -> None:
+    told = {name: default for name, default, _ in table("configuration.md", "Listeners")}
+    assert told == {field.name: "(none)" for field in msgspec.structs.fields(ListenerSettings) if field.default is None}
+    assert set(told) == set(LISTENER_NAMES)
 
 
 def test_quorum_settings_are_told_with_their_defaults() -> None:
@@ -139,6 +165,19 @@ def test_every_module_is_in_the_architecture() -> None:
     ]
     missing = [named(path) for path in modules if not re.search(rf"\b{re.escape(path.name)}", text)]
     assert missing == []
+
+
+def test_the_number_of_planted_bugs_is_right() -> None:
+    planted = (ROOT / "tests" / "sim" / "mutants" / "planted_bugs.py").read_text()
+    (hunts,) = [
+        node.value
+        for node in ast.parse(planted).body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and ast.unparse(node).startswith("HUNTS")
+    ]
+    assert isinstance(hunts, ast.Dict | ast.List | ast.Tuple)
+    number = len(hunts.keys if isinstance(hunts, ast.Dict) else hunts.elts)
+    assert f"[{number} planted bugs]" in (ROOT / "README.md").read_text()
+    assert f"\n{number} mistakes are found." in (ROOT / "docs" / "internals" / "simulator.md").read_text()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)

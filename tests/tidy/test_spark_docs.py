@@ -4,9 +4,11 @@ import re
 
 from test_docs import REFERENCE, table
 
-from skidway.spark import client_settings, options, sink_options
-from skidway.spark.options import SourceOptions
-from skidway.spark.sink_options import SinkOptions
+from skidway.spark import client_settings
+from skidway.spark.sink import options as sink_options
+from skidway.spark.sink.options import SinkOptions
+from skidway.spark.source import options
+from skidway.spark.source.options import SourceOptions
 
 DOCUMENT = "spark.md"
 NEEDED = {"kafka.bootstrap.servers": "127.0.0.1:9092"}

@@ -78,4 +78,4 @@ def _parse(text: str) -> Identity:
         directory_id = urlsafe_b64decode(found["directory.id"] + "==")
         return Identity(found["cluster.id"], int(found["node.id"]), directory_id)
     except (KeyError, ValueError) as error:
-        raise WrongDataDirectory(f"{PATH} in the data directory cannot be read: {error}") from error
+        raise WrongDataDirectory(f"cannot read {PATH} in the data directory: {error}") from error

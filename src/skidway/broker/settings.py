@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from skidway.broker.listeners import Listeners
 from skidway.groups.settings import MINUTE_MS, GroupSettings
-from skidway.limits import Limits
+from skidway.limits import DEFAULT_SEND_BUFFER_BYTES, Limits
 from skidway.metadata import topic_configs
 from skidway.quorum.settings import QuorumSettings
 
@@ -14,9 +15,7 @@ from skidway.quorum.settings import QuorumSettings
 @dataclass(slots=True, kw_only=True)
 class NodeSettings:
     node_id: int
-    host: str
-    """Where clients reach this node."""
-    port: int
+    listeners: Listeners
     data_dir: str
     """For display only: the disk knows where it is."""
     cluster_id: str | None = None
@@ -43,6 +42,10 @@ class NodeSettings:
     scrub_interval_ms: int = 604_800_000
     """Everything stored is read and checked once in this time; 0: never."""
     scrub_bytes_per_second: int = 8 << 20
+    authenticates: bool = False
+    """Whether callers prove who they are. Only tests set it: there is no authentication yet."""
+    send_buffer_bytes: int = DEFAULT_SEND_BUFFER_BYTES
+    """Obeyed by the shell; known here to be shown."""
 
     @property
     def is_broker(self) -> bool:
@@ -82,20 +85,25 @@ class NodeSettings:
 
     def static_configs(self, limits: Limits) -> dict[str, str]:
         """The same under the names Kafka's tools know them by."""
-        address = f"PLAINTEXT://{self.host}:{self.port}"
+        addresses = ",".join(f"{spec.name}://{spec.advertised.host}:{spec.advertised.port}" for spec in self.listeners)
         broker_names = {
             topic_configs.TOPIC_KEYS[name].broker_names[0].name: value
             for name, value in self.topic_defaults.items()
             if topic_configs.TOPIC_KEYS[name].broker_names
         }
         return {
-            "advertised.listeners": address,
+            "advertised.listeners": addresses,
             "auto.create.topics.enable": str(self.auto_create_topics).lower(),
+            "broker.heartbeat.interval.ms": str(self.heartbeat_ms),
             "broker.id": str(self.node_id),
+            "broker.rack": self.rack or "",
+            "broker.session.timeout.ms": str(self.session_timeout_ms),
             "connections.max.idle.ms": str(limits.connection_idle_ms),
+            "controller.quorum.voters": ",".join(f"{node_id}@{host}:{port}" for node_id, host, port in self.voters),
             "default.replication.factor": str(self.default_replication_factor),
             "fetch.max.bytes": str(limits.fetch_bytes_max),
-            "listeners": address,
+            "inter.broker.listener.name": self.listeners.inter_broker.name,
+            "listeners": addresses,
             **self._group_configs(),
             "log.cleaner.backoff.ms": str(self.compaction_check_ms),
             "log.cleaner.dedupe.buffer.size": str(limits.compaction_bytes_max),
@@ -107,6 +115,8 @@ class NodeSettings:
             "num.partitions": str(self.default_partitions),
             "process.roles": ",".join(sorted(self.roles)),
             "producer.id.expiration.ms": str(limits.producer_expiry_ms),
+            "replica.lag.time.max.ms": str(self.replica_lag_ms),
+            "socket.send.buffer.bytes": str(self.send_buffer_bytes),
             "socket.request.max.bytes": str(limits.frame_bytes_max),
             **broker_names,
         }

@@ -8,135 +8,221 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from skidway.broker.cluster.controller_access import ControllerAccess
+from skidway.broker.cluster.peers import Peers
+from skidway.broker.cluster.quorum_host import QuorumHost, Subscriber
+from skidway.broker.cluster.registration import Registration
+from skidway.broker.events import DoubtAtStart, UnsyncedRewritten
 from skidway.broker.identity import Identity
-from skidway.broker.last_run import NO_EPOCH
-from skidway.broker.partition import Partition, log_settings
-from skidway.broker.quorum_host import QuorumHost
+from skidway.broker.last_run import NO_EPOCH, LastRun
+from skidway.broker.partitions.hosting import Hosting
+from skidway.broker.partitions.partition import Partition, log_settings
+from skidway.broker.turn import TurnNotes
+from skidway.broker.upkeep.syncs import Syncs
+from skidway.broker.world import World
 from skidway.errors import ProtocolError, StorageError
-from skidway.log.logs import Job, Logs, run_all
+from skidway.log.logs import Action, Logs, run_all
 from skidway.metadata.image import Endpoint
 from skidway.metadata.operations import RegisterBroker
 from skidway.metadata.topic_configs import resolve
 from skidway.metadata.topic_names import CLUSTER_METADATA
 from skidway.quorum.log import MetadataLog, load_voter_history
-from skidway.quorum.state_file import StateFile
+from skidway.quorum.state_file import METADATA_DIRECTORY, StateFile
 from skidway.quorum.voters import Member, Voter, Voters
 from skidway.quorum.wire import METADATA_TOPIC_ID
+from skidway.replica.news import LogCut
+from skidway.runtime.jobs import Job
 from skidway.runtime.replicated import Operation
 from skidway.runtime.timers import Timer
 
-if TYPE_CHECKING:
-    from skidway.broker.node import Node, Ticket
-
 Reply = TypeVar("Reply")
-Run = Callable[[list[Job]], None]
+Run = Callable[[list[Action]], None]
+HOLD_METADATA = (".log", ".checkpoint")
+"""How the names of the files end that hold metadata: of segments and of snapshots."""
 METADATA_CONFIG = {"flush": "sync", "retention.ms": "-1", "segment.ms": str(2**62)}
 
 
+# --- what is on the disk ---
+
+
+def open_logs(world: World, last_run: LastRun) -> Logs:
+    """Nothing is loaded yet, but what will be can be believed."""
+    logs = Logs.open(world.disk, world.limits, intact=last_run.has_opened)
+    for trouble in logs.troubles:
+        world.report(DoubtAtStart(trouble))
+    _refuse_lost_metadata(world, last_run, logs)
+    # After a clean stop everything was synced: then this is an older directory, or a copy.
+    if not last_run.is_sound and not logs.clean and (written := logs.write_anew()):
+        world.report(UnsyncedRewritten(written))
+    if not last_run.is_same_boot:
+        last_run.note(NO_EPOCH)
+    return logs
+
+
+def _refuse_lost_metadata(world: World, last_run: LastRun, logs: Logs) -> None:
+    """A node that has taken part in a cluster and begins with empty metadata would begin another cluster, set all
+    topics aside, or vote for a leader that lacks what it had stored itself."""
+    directory = METADATA_DIRECTORY
+    is_there = world.disk.exists(directory)
+    names = world.disk.list(directory) if is_there else []
+    has_records = any(name.endswith(HOLD_METADATA) and world.disk.size(f"{directory}/{name}") for name in names)
+    state = StateFile(world.disk)
+    is_lost = (_had_metadata(world, last_run, logs) and not has_records) or (state.has_copy and not is_there)
+    if is_lost:
+        raise StorageError(
+            f"{directory} in the data directory is missing or empty, but this node has run with it: its metadata "
+            f"is lost. Restore {directory} from a backup of this node. In a cluster whose other voters are well, "
+            "move the whole data directory away instead: the node comes back empty and fetches everything again"
+        )
+    if has_records and not state.exists:
+        raise StorageError(
+            f"quorum-state is missing from {directory} and from the data directory: without it this node could "
+            "vote twice in one epoch. Restore it from a backup of this node, or move the whole data directory away"
+        )
+
+
+def _had_metadata(world: World, last_run: LastRun, logs: Logs) -> bool:
+    """Whether this data directory is known to have held records of the metadata, so that no crash explains that it
+    holds none. Another node may have registered this one before any record was stored here."""
+    is_only_voter = {number for number, _, _ in world.settings.voters} <= {world.settings.node_id}
+    committed = logs.committed_in(CLUSTER_METADATA, 0, METADATA_TOPIC_ID)
+    # All logs are opened when the metadata was read up to the own registration, and a kill loses nothing of that.
+    return committed > 0 or last_run.has_opened or (is_only_voter and last_run.was_registered)
+
+
+def open_quorum(
+    world: World,
+    turn: TurnNotes[Partition],
+    peers: Peers,
+    logs: Logs,
+    identity: Identity,
+    subscriber: Subscriber,
+    wall_ms: int,
+) -> QuorumHost:
+    settings = world.settings
+    config = resolve(METADATA_CONFIG)
+    log = logs.load_or_create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, log_settings(config), wall_ms)
+    if log.quarantined:
+        raise StorageError(f"the metadata log is damaged: {log.failure}")
+    # What is committed counts here as known once it is synced: after a loss of power, a log that ends below what it
+    # knew is damaged.
+    log.is_flushed = True
+    for cut in log.cuts:
+        world.report(LogCut(log.directory, cut))
+    me = Member(settings.node_id, identity.directory_id)
+    here = settings.listeners.inter_broker.advertised
+    alone = [(settings.node_id, here.host, here.port)]
+    told = Voters(Voter(Member(node_id), host, port) for node_id, host, port in settings.voters or alone)
+    metadata = MetadataLog(log, world.clock)
+    history = load_voter_history(metadata, told)
+    # What this node was told last wins: addresses in the log may be old.
+    for voter in [*history.latest, *told]:
+        subscriber.locate(voter.member.node_id, voter.host, voter.port)
+    state = StateFile(world.disk)
+    host = QuorumHost(world, turn, peers, identity.cluster_id, subscriber, me, history, metadata, state)
+    if state.trouble:
+        world.report(DoubtAtStart(state.trouble))
+    return host
+
+
 class Start:
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    """Opens partitions, turn by turn."""
+
+    def __init__(self, world: World, hosting: Hosting) -> None:
+        self._world = world
+        self._hosting = hosting
         self._timer: Timer | None = None
         """When partitions go on being opened."""
 
-    # --- what is on the disk ---
-
-    def open_logs(self) -> Logs:
-        """Nothing is loaded yet, but what will be can be believed."""
-        node = self._node
-        logs = Logs.open(node.disk, node.limits)
-        if not node.last_run.is_sound:
-            # After a clean stop everything was synced: then this is an older directory, or a copy.
-            if not logs.clean and (written := logs.write_anew()):
-                node.on_trouble(
-                    f"{written} bytes that no sync had proven were written anew: the last run does not say that none "
-                    "of its syncs failed"
-                )
-            node.last_run.note(NO_EPOCH)
-        return logs
-
-    def open_quorum(self, identity: Identity, wall_ms: int) -> QuorumHost:
-        node = self._node
-        settings = node.settings
-        config = resolve(METADATA_CONFIG)
-        log = node.logs.load_or_create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, log_settings(config), wall_ms)
-        if log.quarantined:
-            raise StorageError(f"the metadata cannot be trusted: {log.failure}")
-        me = Member(settings.node_id, identity.directory_id)
-        alone = [(settings.node_id, settings.host, settings.port)]
-        told = Voters(Voter(Member(node_id), host, port) for node_id, host, port in settings.voters or alone)
-        metadata = MetadataLog(log, node.clock)
-        history = load_voter_history(metadata, told)
-        # What this node was told last wins: addresses in the log may be old.
-        for voter in [*history.latest, *told]:
-            node.locate(voter.member.node_id, voter.host, voter.port)
-        return QuorumHost(node, me, history, metadata, StateFile(node.disk))
-
-    # --- partitions, turn by turn ---
-
     def begin_hosting(self) -> None:
         """The metadata is known up to this broker's own registration: open what is here, turn by turn."""
-        self._node.hosting.start()
+        self._hosting.start()
         self._go_on_opening()
 
     def _go_on_opening(self) -> None:
-        if self._node.hosting.open_some():
+        if self._hosting.open_some():
             self.open_more_soon()
 
     def open_more_soon(self) -> None:
         """In another turn: whatever else has come is looked after first."""
-        node, timer = self._node, self._timer
-        if not node.hosting.started and (timer is None or not timer.armed):
-            self._timer = node.timers.at(node.clock.monotonic_ms(), self._go_on_opening)
+        world, timer = self._world, self._timer
+        if not self._hosting.started and (timer is None or not timer.armed):
+            self._timer = world.timers.at(world.clock.monotonic_ms(), self._go_on_opening)
 
-    # --- alone ---
 
-    def open_alone(self, identity: Identity, now_ms: int, run: Run | None) -> None:
-        """For a node that nobody else waits for: it serves when this returns."""
-        node = self._node
+class StartAlone:
+    """The start of a node that is a quorum of its own."""
+
+    def __init__(
+        self,
+        world: World,
+        identity: Identity,
+        logs: Logs,
+        hosting: Hosting,
+        quorum: QuorumHost,
+        controller: ControllerAccess,
+        registration: Registration,
+        syncs: Syncs,
+        start: Start,
+        end_turn: Callable[[], list[Job]],
+    ) -> None:
+        self._world = world
+        self._identity = identity
+        self._logs = logs
+        self._hosting = hosting
+        self._quorum = quorum
+        self._controller = controller
+        self._registration = registration
+        self._syncs = syncs
+        self._start = start
+        self._end_turn = end_turn
+
+    def open(self, now_ms: int, run: Run | None) -> None:
+        """The node serves when this returns."""
         self._settle(now_ms)
-        if not node.controls:
+        if not self._controller.is_here:
             # The disk takes nothing, not even an election. What is there can be read all the same, unless others hold
             # it too: they may have more of it, and this run has no epoch yet that would tell it from the last.
-            node.quorum.publish_own()
+            self._quorum.publish_own()
             if not self._has_others:
-                self.begin_hosting()
-        elif not self._has_others and node.settings.is_broker:
-            self._register(identity, now_ms)
-        while node.opening:
-            node.hosting.open_some()
+                self._start.begin_hosting()
+        elif not self._has_others and self._world.settings.is_broker:
+            self._register(now_ms)
+        while self._hosting.begun and not self._hosting.started:
+            self._hosting.open_some()
             self._settle(now_ms, run)
 
     @property
     def _has_others(self) -> bool:
-        node = self._node
-        return bool(set(node.image.brokers) - {node.settings.node_id})
+        return bool(set(self._hosting.image.brokers) - {self._world.settings.node_id})
 
-    def _register(self, identity: Identity, now_ms: int) -> None:
+    def _register(self, now_ms: int) -> None:
         """The only broker there is need not wait to be heard of."""
-        node = self._node
-        settings = node.settings
+        settings = self._world.settings
         registered = self._submit(
             RegisterBroker(
                 settings.node_id,
-                node.random.randbytes(16),
-                [Endpoint("PLAINTEXT", settings.host, settings.port)],
+                self._world.random.randbytes(16),
+                [
+                    Endpoint(spec.name, spec.advertised.host, spec.advertised.port, spec.security)
+                    for spec in settings.listeners
+                ],
                 settings.rack,
-                [identity.directory_id],
+                [self._identity.directory_id],
                 fenced=False,
-                previous_broker_epoch=node.logs.clean_epoch,
-                new_leader_epochs=not node.logs.clean,
-                log_end_offset=node.quorum.log.end_offset,
+                previous_broker_epoch=self._logs.clean_epoch,
+                new_leader_epochs=not self._logs.clean,
+                log_end_offset=self._quorum.log.end_offset,
             ),
             now_ms,
         )
-        node.registration.registered(registered.epoch, fenced=False)
+        self._registration.registered(registered.epoch, fenced=False)
 
     def _submit(self, operation: Operation[Reply], now_ms: int) -> Reply:
         replies: list[Reply | ProtocolError] = []
-        self._node.submit(operation, now_ms, replies.append)
+        self._controller.carry_out(operation, now_ms, replies.append)
         self._settle(now_ms)
         (reply,) = replies
         if isinstance(reply, ProtocolError):
@@ -145,19 +231,18 @@ class Start:
 
     def _settle(self, now_ms: int, run: Run | None = None) -> None:
         """Syncs on the spot: nobody waits but us."""
-        node = self._node
-        while tickets := node.take_sync():
-            failed: dict[Ticket, OSError] = {}
-            (run or run_all)([partial(_try_to_run, ticket, failed) for _, ticket in tickets])
-            for key, ticket in tickets:
-                error = failed.get(ticket)
-                if error is not None and not (isinstance(key, Partition) and node.hosting.is_settling(key)):
+        while jobs := self._end_turn():
+            failed: dict[Job, OSError] = {}
+            (run or run_all)([partial(_try_to_run, job, failed) for job in jobs])
+            for job in jobs:
+                error = failed.get(job)
+                if error is not None and not self._syncs.is_of_settling(job):
                     raise error
-                node.on_synced(key, ticket, error, now_ms)
+                job.done(error, now_ms)
 
 
-def _try_to_run(ticket: Ticket, failed: dict[Ticket, OSError]) -> None:
+def _try_to_run(job: Job, failed: dict[Job, OSError]) -> None:
     try:
-        ticket.run()
+        job.run()
     except OSError as error:
-        failed[ticket] = error
+        failed[job] = error

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from skidway.client.cluster import Cluster
-from skidway.client.connection import Connection
-from skidway.client.errors import BadReply, check
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.connection import Connection
+from skidway.blocking_client.errors import BadReply, check
 from skidway.limits import MIB
 from skidway.ports import FileSlice
 from skidway.records.batch import iter_headers
@@ -43,52 +43,71 @@ def payload(size: int, seed: int = 1) -> bytes:
     return bytes(random.Random(seed).choices(LETTERS, k=size))
 
 
-def prepared_batch(message_bytes: int, batch_bytes: int, codec: int) -> tuple[bytes, int]:
-    """A batch of about that many bytes (before compression), and how many messages are in it."""
-    count = max(1, (batch_bytes - 61) // (message_bytes + 9))
-    now_ms = time.time_ns() // 1_000_000
-    records = [Record(0, now_ms, None, payload(message_bytes, seed)) for seed in range(min(count, 1000))]
-    return bytes(build_batch([records[n % len(records)] for n in range(count)], codec=codec)), count
+class Batches:
+    """Prepared batches of about `batch_bytes` (before compression): full ones, and a smaller one where fewer messages
+    are left to send."""
+
+    def __init__(self, message_bytes: int, batch_bytes: int, codec: int) -> None:
+        self.message_bytes = message_bytes
+        self.full_messages = max(1, (batch_bytes - 61) // (message_bytes + 9))
+        self.codec = codec
+        now_ms = time.time_ns() // 1_000_000
+        seeds = range(min(self.full_messages, 1000))
+        self._records = [Record(0, now_ms, None, payload(message_bytes, seed)) for seed in seeds]
+        self.full = self.of(self.full_messages)
+
+    def of(self, messages: int) -> bytes:
+        """A batch with exactly that many messages."""
+        records = [self._records[number % len(self._records)] for number in range(messages)]
+        return bytes(build_batch(records, codec=self.codec))
 
 
 @dataclass(slots=True)
 class ProduceLoad:
+    """Sends exactly `messages`: the last batch has what is left."""
+
     topic: str
     partitions: list[int]
-    batch: bytes
-    batch_messages: int
-    message_bytes: int
+    batches: Batches
     acks: int
     pipeline: int
     messages: int
 
     def run(self, cluster: Cluster, tally: Tally, stopping: threading.Event) -> None:
         connections = {partition: cluster.leader(self.topic, partition) for partition in self.partitions}
-        requests = [(connections[partition], _produce(cluster, self, partition)) for partition in self.partitions]
-        sent_ns: deque[tuple[Connection, int]] = deque()
+        requests = [
+            _produce_batch(cluster, self.topic, partition, self.batches.full, self.acks)
+            for partition in self.partitions
+        ]
+        last = self.messages % self.batches.full_messages
+        rest = self.batches.of(last) if last else b""
+        sent: deque[tuple[Connection, int, int]] = deque()
         turn = 0
         started = 0
         while tally.messages < self.messages and not stopping.is_set():
-            if started < self.messages and len(sent_ns) < self.pipeline:
-                connection, request = requests[turn % len(requests)]
+            if started < self.messages and len(sent) < self.pipeline:
+                partition, request = self.partitions[turn % len(requests)], requests[turn % len(requests)]
+                count = min(self.batches.full_messages, self.messages - started)
+                if count < self.batches.full_messages:
+                    request = _produce_batch(cluster, self.topic, partition, rest, self.acks)
                 turn += 1
-                started += self.batch_messages
-                sent_ns.append((connection, time.perf_counter_ns()))
-                connection.send(request, answered=self.acks != 0)
+                started += count
+                sent.append((connections[partition], count, time.perf_counter_ns()))
+                connections[partition].send(request, answered=self.acks != 0)
                 if self.acks != 0:
                     continue
-            self._acknowledged(tally, *sent_ns.popleft())
+            self._acknowledged(tally, *sent.popleft())
         if self.acks == 0:
             # Replies come in order: when this one is here, the broker has read all before it.
             for connection in set(connections.values()):
                 connection.call(MetadataRequest(topics=[]), MetadataResponse)
 
-    def _acknowledged(self, tally: Tally, connection: Connection, began_ns: int) -> None:
+    def _acknowledged(self, tally: Tally, connection: Connection, messages: int, began_ns: int) -> None:
         if self.acks != 0:
             _check_produced(connection.receive(ProduceResponse), self.topic)
             tally.latencies_ns.append(time.perf_counter_ns() - began_ns)
-        tally.messages += self.batch_messages
-        tally.bytes += self.batch_messages * self.message_bytes
+        tally.messages += messages
+        tally.bytes += messages * self.batches.message_bytes
 
 
 @dataclass(slots=True)
@@ -171,7 +190,7 @@ class ListenLoad:
     seconds: float
 
     def run(self, cluster: Cluster, tally: Tally, stopping: threading.Event) -> None:
-        from skidway.client.consumer import Consumer
+        from skidway.blocking_client.consumer import Consumer
 
         consumer = Consumer(cluster, self.topic, {self.partition: self.offset})
         give_up = time.monotonic() + self.seconds + 10
@@ -214,10 +233,6 @@ def run_all(loads: list[Load], bootstrap: str, timeout_ms: int, watch: Callable[
 
 def _stamped(value: bytes, due_ns: int) -> Record:
     return Record(0, time.time_ns() // 1_000_000, None, due_ns.to_bytes(8, "big") + value[8:])
-
-
-def _produce(cluster: Cluster, load: ProduceLoad, partition: int) -> ProduceRequest:
-    return _produce_batch(cluster, load.topic, partition, load.batch, load.acks)
 
 
 def _produce_batch(cluster: Cluster, topic: str, partition: int, batch: bytes | bytearray, acks: int) -> ProduceRequest:

@@ -2,7 +2,8 @@
 
 The directory remembers how many nodes there are and where they listen (`cluster.json`), so that a later start needs
 nothing but its name, and it is locked while the cluster runs. It remembers nothing of a start that could not be.
-Nodes end with the process that started them.
+Nodes end with the process that started them. Another process may ask that one to restart a node (`ask_for_restart`), by
+a file `node-N.restart` in the directory.
 """
 
 import errno
@@ -23,7 +24,8 @@ import msgspec
 
 from skidway.server import flags
 from skidway.server.config import ConfigError
-from skidway.server.disk import LOCK_NAME
+from skidway.server.disk import DIRECTORY_MODE, FILE_MODE, LOCK_NAME
+from skidway.server.port_in_use import holder
 
 HOST = "127.0.0.1"
 DEFAULT_NODES = 3
@@ -33,6 +35,7 @@ PORT_MAX = 65_535
 REPLICATION_MAX = 3
 STOP_TIMEOUT_S = 20.0
 LAST_WORDS_BYTES = 4_000
+RESTART_LOOK_S = 0.1
 
 State = Literal["starting", "ready", "stopping", "ended"]
 
@@ -67,10 +70,15 @@ class LocalNode:
     directory: Path
     process: subprocess.Popen[bytes] | None = None
     stopping: bool = False
+    restarting: bool = False
 
     @property
     def ready_file(self) -> Path:
         return self.directory.with_suffix(".ready")
+
+    @property
+    def restart_file(self) -> Path:
+        return self.directory.with_suffix(".restart")
 
     @property
     def log_file(self) -> Path:
@@ -109,14 +117,12 @@ class LocalCluster:
         except BaseException:
             os.close(self._lock)
             raise
-        self.nodes = [
-            LocalNode(number, self.plan.address(number), directory / f"node-{number}")
-            for number in range(1, self.plan.nodes + 1)
-        ]
+        self.nodes = [_node(directory, self.plan, number) for number in range(1, self.plan.nodes + 1)]
 
     def start(self) -> None:
         self.prepare()
         for node in self.nodes:
+            node.restart_file.unlink(missing_ok=True)
             self._launch(node)
 
     def prepare(self) -> None:
@@ -124,13 +130,40 @@ class LocalCluster:
         for node in self.nodes:
             host, _, port = node.address.rpartition(":")
             if not _is_free(host, int(port)):
-                todo = "end that one" if _has_data(self.directory) else "end that one, or name another --base-port"
-                raise CannotStart(f"{node.address} is in use by another program; {todo}")
+                todo = (
+                    "stop that program"
+                    if _has_data(self.directory)
+                    else f"stop that program, or choose another port: --base-port {self._free_base_port()}"
+                )
+                raise CannotStart(f"{node.address} is in use {holder(int(port))}; {todo}")
         _write_plan(self.directory / "cluster.json", self.plan)
+
+    def _free_base_port(self) -> int:
+        """The next one from which all nodes can have their ports."""
+        for base in range(self.plan.base_port + self.plan.nodes, PORT_MAX - self.plan.nodes, self.plan.nodes):
+            if all(_is_free(HOST, base + number) for number in range(self.plan.nodes)):
+                return base
+        return DEFAULT_BASE_PORT
 
     @property
     def running(self) -> list[LocalNode]:
-        return [node for node in self.nodes if node.state != "ended"]
+        """Those that restart are about to run again."""
+        return [node for node in self.nodes if node.restarting or node.state != "ended"]
+
+    def restart_some(self) -> None:
+        """Go on with restarts that were asked for. A node that runs is stopped in order first; nobody waits for it."""
+        for node in self.nodes:
+            if node.restart_file.exists() and not node.restarting:
+                node.restarting = node.stopping = True
+                if node.process is not None and node.process.poll() is None:
+                    node.process.send_signal(signal.SIGTERM)
+            if node.restarting and node.exit_code is not None:
+                node.restarting = node.stopping = False
+                if node.process is not None and node.process.stdin is not None:
+                    node.process.stdin.close()
+                self._launch(node)
+                # Last: whoever asked waits for a ready file, and the old one is gone now.
+                node.restart_file.unlink(missing_ok=True)
 
     def stop(self, controller: int | None = None, on_stopped: Callable[[LocalNode], None] = lambda node: None) -> None:
         """One after the other, the controller late, so that each hands over what it leads. When the rest would not be
@@ -172,7 +205,7 @@ class LocalCluster:
             # The metadata remembers where voters were first; `cluster.json` counts, should somebody have edited it.
             words.append(f"--set=peer_addresses={others}")
         words += [f"--set={setting}" for setting in self._settings]
-        with node.log_file.open("ab") as log:
+        with open(node.log_file, "ab", opener=_private) as log:
             node.process = subprocess.Popen(
                 # It ends when our end of its standard input does: no node is left behind, whatever becomes of us.
                 [sys.executable, "-m", "skidway.testing.hosted", *words],
@@ -199,10 +232,45 @@ class LocalCluster:
             on_stopped(node)
 
 
+def ask_for_restart(directory: Path, number: int) -> LocalNode:
+    """Have the process that runs the cluster restart a node. Nothing starts here, so a wrong name starts nothing."""
+    file = directory / "cluster.json"
+    if not file.exists():
+        raise CannotStart(f"there is no cluster in {directory}: name the --data-dir of skidway cluster start")
+    plan = _read_plan(file)
+    if not 1 <= number <= plan.nodes:
+        raise CannotStart(f"the cluster in {directory} has no node {number}; its nodes are 1 to {plan.nodes}")
+    try:
+        os.close(_lock(directory))
+    except CannotStart:
+        pass  # it is locked: a cluster runs here
+    else:
+        start = f"skidway cluster start --data-dir {directory}"
+        raise CannotStart(f"the cluster in {directory} is not running: start it with {start}")
+    node = _node(directory, plan, number)
+    node.restart_file.touch()
+    return node
+
+
+def await_restart(node: LocalNode, timeout_s: float) -> None:
+    """Until the node asked for is ready; `CannotStart` with the last line of its log if it is not in time."""
+    deadline = time.monotonic() + timeout_s
+    while node.restart_file.exists() or not node.ready_file.exists():
+        if time.monotonic() > deadline:
+            node.restart_file.unlink(missing_ok=True)
+            said = node.last_words()
+            raise CannotStart(f"node {node.number} was not ready after {timeout_s:g} s; its log ends with: {said}")
+        time.sleep(RESTART_LOOK_S)
+
+
+def _node(directory: Path, plan: Plan, number: int) -> LocalNode:
+    return LocalNode(number, plan.address(number), directory / f"node-{number}")
+
+
 def _lock(directory: Path) -> int:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / "cluster.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        descriptor = os.open(directory / "cluster.lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
     except OSError as error:
         raise CannotStart(f"cannot use the directory {directory}: {(error.strerror or str(error)).lower()}") from None
     try:
@@ -210,7 +278,7 @@ def _lock(directory: Path) -> int:
     except OSError:
         os.close(descriptor)
         raise CannotStart(
-            f"the cluster in {directory} runs already; stop it first, or name another --data-dir"
+            f"the cluster in {directory} is already running; stop it first, or choose another --data-dir"
         ) from None
     return descriptor
 
@@ -221,19 +289,19 @@ def _plan(directory: Path, nodes: int | None, base_port: int | None) -> Plan:
         known = _read_plan(file)
         if nodes not in (None, known.nodes):
             text = f"the cluster in {directory} has {known.nodes} nodes, not {nodes}"
-            raise CannotStart(f"{text}; leave --nodes out, or name another --data-dir")
+            raise CannotStart(f"{text}; leave --nodes out, or choose another --data-dir")
         if base_port in (None, known.base_port):
             return known
         if _has_data(directory):
             text = f"the cluster in {directory} was made with --base-port {known.base_port}, and its metadata has the"
             raise CannotStart(
-                f"{text} voters there, not at {base_port}; leave --base-port out, or name another --data-dir"
+                f"{text} voters there, not at {base_port}; leave --base-port out, or choose another --data-dir"
             )
         plan = Plan(known.nodes, base_port or known.base_port, known.cluster_id)
     else:
         plan = Plan(nodes or DEFAULT_NODES, base_port or DEFAULT_BASE_PORT, secrets.token_hex(11))
     if plan.base_port + plan.nodes - 1 > PORT_MAX:
-        raise CannotStart(f"{plan.nodes} ports from {plan.base_port} on: the last port there is, is {PORT_MAX}")
+        raise CannotStart(f"{plan.nodes} ports from {plan.base_port} on: the highest port is {PORT_MAX}")
     return plan
 
 
@@ -249,6 +317,11 @@ def _check_settings(settings: list[str]) -> None:
         flags.settings_from(flags.build_parser("skidway").parse_args(words))
     except ConfigError as error:
         raise CannotStart(str(error)) from None
+
+
+def _private(path: str, flags: int) -> int:
+    """Logs name topics, groups and clients: as closed to other users as the data."""
+    return os.open(path, flags, FILE_MODE)
 
 
 def _is_free(host: str, port: int) -> bool:
@@ -271,7 +344,7 @@ def _read_plan(file: Path) -> Plan:
     try:
         plan = msgspec.json.decode(file.read_bytes(), type=Plan)
     except (OSError, msgspec.DecodeError) as error:
-        raise CannotStart(f"{file} cannot be read: {error}; it says nodes, base_port and cluster_id") from None
+        raise CannotStart(f"{file} cannot be read: {error}; expected nodes, base_port and cluster_id") from None
     if not 1 <= plan.nodes <= NODES_MAX:
         raise CannotStart(f"{file}: nodes is {plan.nodes}; expected 1 to {NODES_MAX}")
     return plan

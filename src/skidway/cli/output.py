@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from skidway.client.cluster import Cluster
+    from skidway.blocking_client.cluster import Cluster
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -36,13 +36,17 @@ Bootstrap = Annotated[
     ),
 ]
 Timeout = Annotated[
-    float, typer.Option("--timeout", help="Seconds to wait for an answer.", min=0.1, rich_help_panel="Connection")
+    float,
+    typer.Option(
+        "--timeout", metavar="SECONDS", help="How long to wait for an answer.", min=0.1, rich_help_panel="Connection"
+    ),
 ]
 ControllerTimeout = Annotated[
     float | None,
     typer.Option(
         "--timeout",
-        help="Seconds to wait for an answer, and for a controller.",
+        metavar="SECONDS",
+        help="How long to wait for an answer, and for a controller.",
         min=0.1,
         show_default="30, and 5 for a controller",
         rich_help_panel="Connection",
@@ -68,18 +72,53 @@ def group(summary: str) -> typer.Typer:
     return app
 
 
-def run(app: typer.Typer, program: str, arguments: list[str]) -> int:
-    """A command's app, as `skidway.cli.main` calls it."""
+def run(app: typer.Typer, program: str, arguments: list[str], *, profiled: bool = True) -> int:
+    """A command's app, as `skidway.cli.main` calls it. `profiled`: the profile in force gives defaults to options."""
+    from skidway.cli.help import usage
+    from skidway.cli.help.help_pages import command_of
+
+    command = command_of(app)
     try:
-        app(args=arguments, prog_name=program)
+        code = command.main(
+            arguments,
+            prog_name=program,
+            standalone_mode=False,
+            default_map=_defaults(command) if profiled else None,
+        )
+    except typer.Exit as ending:
+        return ending.exit_code
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
-    return 0
+    except typer.Abort:
+        # Questions are asked before anything is changed.
+        typer.echo("\naborted: nothing was changed; --yes answers the question", err=True)
+        return EXIT_FAILED
+    except usage.UsageError as error:
+        if usage.is_plea_for_help(error):
+            typer.echo(error, nl=False)
+        else:
+            complain(usage.sentence(error, program))
+        return EXIT_USAGE
+    return code if isinstance(code, int) else 0
+
+
+def _defaults(command: Any) -> dict[str, Any]:
+    """What the profile says, for the command and its subcommands, as their help pages show it.
+
+    `profile_option` reads it again when the command runs, and refuses what is wrong with it.
+    """
+    from skidway.cli.profiles import BadProfile, chosen_settings
+
+    try:
+        settings: dict[str, Any] = dict(chosen_settings())
+    except BadProfile:
+        return {}
+    return {**settings, **dict.fromkeys(getattr(command, "commands", {}), settings)}
 
 
 def connect(bootstrap: str, timeout_s: float | None) -> "Cluster":
     """For commands that may need the controller. Who says how long to wait is taken at their word."""
-    from skidway.client.cluster import Cluster
+    from skidway.blocking_client.cluster import Cluster
 
     return Cluster(
         bootstrap,
@@ -89,8 +128,13 @@ def connect(bootstrap: str, timeout_s: float | None) -> "Cluster":
     )
 
 
-def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
+def complain(message: str) -> None:
+    """The command has failed; the caller chooses its exit code."""
     typer.secho(f"error: {harmless(message)}", fg=typer.colors.RED, err=True)
+
+
+def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
+    complain(message)
     raise typer.Exit(code)
 
 
@@ -114,7 +158,7 @@ def friendly(command: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
     @functools.wraps(command)
     def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        from skidway.client.errors import BadAddress, ClientError
+        from skidway.blocking_client.errors import BadAddress, BrokerError, ClientError
         from skidway.errors import ProtocolError
 
         try:
@@ -126,8 +170,20 @@ def friendly(command: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except BadAddress as error:
             misused(str(error))
+        except BrokerError as error:
+            from skidway.cli.help.suggestions import with_suggestion
+
+            bootstrap = kwargs.get("bootstrap")
+            fail(with_suggestion(error, bootstrap if isinstance(bootstrap, str) else None))
         except (ClientError, ProtocolError) as error:
             fail(str(error))
+        except ImportError as error:
+            from skidway.client.extras import hint
+
+            todo = hint(error)
+            if todo is None:
+                raise
+            fail(todo)
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             fail(f"{where}{(error.strerror or str(error)).lower()}")
@@ -186,6 +242,12 @@ def parse_size(text: str) -> int:
 def quantity(count: float) -> str:
     """Counts with thin separators: 1,234,567."""
     return f"{count:,.0f}"
+
+
+def count_of(count: int, noun: str) -> str:
+    """1 partition, 2 partitions, 3 batches."""
+    plural = f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
+    return f"{quantity(count)} {noun if count == 1 else plural}"
 
 
 class Meter:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from skidway.cli.output import misused
 
 if TYPE_CHECKING:
-    from skidway.client.cluster import Cluster
+    from skidway.blocking_client.cluster import Cluster
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)(?: ago)?")
-EXPECTED = "beginning, end, an offset, -N for the last N, an age as 10m, or a time as 2026-01-31T12:00"
+EXPECTED = "beginning, end, an offset, -N for the last N, an age such as 10m, or a time such as 2026-01-31T12:00"
 
 
 @dataclass(slots=True, frozen=True)
@@ -71,7 +71,7 @@ def parse_place(text: str, now_ms: int) -> Place:
         # Never negative: to a broker such times are special places, -1 the end of the log.
         return AtTime(max(0, int(datetime.fromisoformat(text.strip()).timestamp() * 1000)))
     except (ValueError, OverflowError, OSError):
-        raise ValueError(f"{text!r} is no place in a topic; expected {EXPECTED}") from None
+        raise ValueError(f"{text!r} is not a place in a topic; expected {EXPECTED}") from None
 
 
 def place_option(text: str | None, otherwise: Place) -> Place:
@@ -86,7 +86,7 @@ def place_option(text: str | None, otherwise: Place) -> Place:
 
 def find(cluster: "Cluster", topic: str, partitions: list[int], place: Place, isolation_level: int) -> dict[int, int]:
     """The offset of the place in each partition, never outside its log."""
-    from skidway.client.offsets import EARLIEST, LATEST, offsets_at
+    from skidway.blocking_client.offsets import EARLIEST, LATEST, offsets_at
 
     match place:
         case AtTime(timestamp_ms):

@@ -11,7 +11,8 @@ import typer
 from skidway.cli.output import EXIT_FAILED, warn
 
 if TYPE_CHECKING:
-    from skidway.client.cluster import Cluster
+    from skidway.blocking_client.cluster import Cluster
+    from skidway.blocking_client.reader import Place
 
 
 class Partial:
@@ -23,8 +24,8 @@ class Partial:
 
     def choose(self, cluster: "Cluster", wanted: list[int]) -> list[int]:
         """Those of the partitions wanted (none: of all there are) whose leader answers; an error if that is none."""
-        from skidway.client.cluster import NoSuchPartition
-        from skidway.client.errors import ClientError
+        from skidway.blocking_client.cluster import NoSuchPartition
+        from skidway.blocking_client.errors import ClientError
 
         existing = list(cluster.topic(self.topic).partitions)
         for partition in wanted:
@@ -48,6 +49,27 @@ class Partial:
         """What was shown is not all."""
         if self.left_out:
             raise typer.Exit(EXIT_FAILED)
+
+
+class Partials:
+    """The same of several topics, by place."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, Partial] = {}
+
+    def of(self, topic: str) -> Partial:
+        return self._topics.setdefault(topic, Partial(topic))
+
+    def leave_out(self, place: "Place", reason: str) -> None:
+        self.of(place[0]).leave_out(place[1], reason)
+
+    def tell_gone(self, place: "Place", wanted: int, start: int) -> None:
+        gone = f"message {wanted}" if start == wanted + 1 else f"messages {wanted} to {start - 1}"
+        warn(f"{place[0]} partition {place[1]}: {gone} deleted before they could be read; continuing at offset {start}")
+
+    def finish(self) -> None:
+        for partial in self._topics.values():
+            partial.finish()
 
 
 def listed(topic: str, unserved: dict[int, str]) -> str:

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from skidway.cli.help.names import complete_topic
+from skidway.cli.options import DryRun
 from skidway.cli.output import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
     Bootstrap,
     connect,
+    count_of,
     fail,
     friendly,
     misused,
@@ -24,16 +27,16 @@ from skidway.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from skidway.client.cluster_admin import BrokerState, ClusterAdmin, Reassignment
-    from skidway.client.moves import PartitionKey
+    from skidway.blocking_client.cluster_admin import BrokerState, ClusterAdmin, Reassignment
+    from skidway.blocking_client.moves import PartitionKey
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would move, and move nothing.")]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Return when all has moved.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all replicas have moved.")]
 MoveTimeout = Annotated[
     float | None,
     typer.Option(
         "--timeout",
-        help="Seconds to wait until all has moved; for an answer, and for a controller, 30 at most.",
+        metavar="SECONDS",
+        help="How long to wait until all replicas have moved; for an answer, and for a controller, 30 at most.",
         min=0.1,
         show_default="30, and 5 for a controller",
         rich_help_panel="Connection",
@@ -42,7 +45,7 @@ MoveTimeout = Annotated[
 
 
 def cluster_admin(bootstrap: str, timeout_s: float | None) -> "ClusterAdmin":
-    from skidway.client.cluster_admin import ClusterAdmin
+    from skidway.blocking_client.cluster_admin import ClusterAdmin
 
     return ClusterAdmin(connect(bootstrap, timeout_s))
 
@@ -59,12 +62,22 @@ def move_s(move_timeout_s: float | None) -> float:
 
 @friendly
 def reassign(
-    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC…", help="Topics to move.")] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="N,N,…", help="Brokers that may have replicas.")] = None,
-    replication: Annotated[int | None, typer.Option("--replication", "-r", min=1, help="Replicas to have.")] = None,
-    partition: Annotated[
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC", help="Topics to move.", autocompletion=complete_topic)
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="N,N,…", help="The brokers to spread the replicas over.")
+    ] = None,
+    replication: Annotated[
+        int | None, typer.Option("--replication", "-r", metavar="N", min=1, help="Replicas of each partition.")
+    ] = None,
+    assign: Annotated[
         list[str] | None,
-        typer.Option("--partition", "-p", metavar="P=N,N,…", help="Exactly these replicas, the leader first."),
+        typer.Option(
+            "--assign",
+            metavar="P=N,N,…",
+            help="Give partition P these replicas, the preferred leader first; repeatable.",
+        ),
     ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Undo moves that are under way.")] = False,
     status: Annotated[bool, typer.Option("--status", help="Show moves that are under way.")] = False,
@@ -74,17 +87,22 @@ def reassign(
     timeout: MoveTimeout = None,
 ) -> None:
     """Move replicas to other brokers, or change how many there are."""
-    wanted = [bool(to or replication), bool(partition), cancel, status]
+    wanted = [bool(to or replication), bool(assign), cancel, status]
     if sum(wanted) != 1:
-        misused("expected one of: --to and/or --replication; --partition; --cancel; --status")
+        misused("expected one of: --to and/or --replication; --assign; --cancel; --status")
     if status and dry_run:
         misused("--status changes nothing: leave --dry-run out")
+    from skidway.blocking_client.cluster import NoSuchTopic
+
     if (status or cancel) and not wait:
         misused(f"{'--status' if status else '--cancel'} waits for nothing: leave --no-wait out")
     if not topics and not status:
         misused("which topics? name one or more")
     admin = cluster_admin(bootstrap, answer_s(timeout))
     names = set(topics or [])
+    if status or cancel:
+        for name in sorted(names):
+            admin.topic(name)  # of a misspelt one nothing moves, and nobody would notice
     if status:
         _show_status(admin, names)
     elif cancel:
@@ -94,11 +112,8 @@ def reassign(
         before = targets(admin, moving)
         missing = sorted(names - {topic for topic, _ in before})
         if missing:
-            fail(f"topic {missing[0]}: there is no such topic")
-        if partition:
-            plan = _plan_exact(admin, partition, names, before)
-        else:
-            plan = _plan(admin, names, before, to, replication)
+            raise NoSuchTopic(missing[0])
+        plan = _plan_exact(admin, assign, names, before) if assign else _plan(admin, names, before, to, replication)
         under_way = {key for key in moving if key[0] in names}
         moves = Moves(plan, before, under_way, done="every replica is where it should be")
         carry_out(admin, moves, dry_run=dry_run, wait_s=move_s(timeout) if wait else None)
@@ -129,21 +144,23 @@ def carry_out(admin: "ClusterAdmin", moves: Moves, *, dry_run: bool, wait_s: flo
         rows = [(*key, ids(moves.before[key]), ids(new)) for key, new in sorted(plan.items())]
         print_table(("topic", "partition", "from", "to"), rows, right=("partition",))
     if dry_run:
-        typer.echo(f"{len(plan)} partitions would move")
+        typer.echo(f"{count_of(len(plan), 'partition')} would move")
         return
     if plan:
         admin.reassign(plan)
     awaited = set(plan) | moves.under_way
     if awaited and wait_s is None:
-        typer.echo(f"{len(awaited)} partitions move; skidway topic reassign --status shows which still do")
+        typer.echo(
+            f"moving {count_of(len(awaited), 'partition')}; skidway topic reassign --status shows which still move"
+        )
         return
     if awaited and wait_s is not None:
         with progress("moving", len(awaited)) as meter:
             left = admin.await_reassignments(
-                awaited, lambda left: meter.set(len(awaited) - left, f"{left} partitions left"), wait_s
+                awaited, lambda left: meter.set(len(awaited) - left, f"{count_of(left, 'partition')} left"), wait_s
             )
         if left:
-            text = f"{len(left)} partitions still move after {wait_s:g} s, and go on moving"
+            text = f"{count_of(len(left), 'partition')} not moved after {wait_s:g} s; the move continues"
             command = f"skidway topic reassign {' '.join(sorted({topic for topic, _ in left}))}"
             fail(f"{text}: {command} --status shows them, {command} --cancel puts them back")
     typer.echo(moves.done)
@@ -160,7 +177,7 @@ def _plan(
     to: str | None,
     replication: int | None,
 ) -> "dict[PartitionKey, list[int]]":
-    from skidway.client.moves import NotEnoughBrokers, Place, spread
+    from skidway.blocking_client.moves import NotEnoughBrokers, Place, spread
 
     brokers = admin.describe_cluster().brokers
     allowed = _numbers(to, "--to") if to else open_to_new(brokers)
@@ -191,7 +208,7 @@ def drained_too(brokers: "dict[int, BrokerState]", *, but: int | None = None) ->
 def _refuse_absent(brokers: "dict[int, BrokerState]", wanted: Iterable[int]) -> None:
     for number in wanted:
         if number not in brokers:
-            fail(f"there is no broker {number}; there are {', '.join(map(str, brokers))}")
+            fail(f"there is no broker {number}; the brokers are {', '.join(map(str, brokers))}")
         if brokers[number].fenced:
             fail(f"broker {number} is not up: start it first, or leave it out")
 
@@ -200,22 +217,22 @@ def _plan_exact(
     admin: "ClusterAdmin", assignments: list[str], names: set[str], before: "dict[PartitionKey, list[int]]"
 ) -> "dict[PartitionKey, list[int]]":
     if len(names) != 1:
-        misused("--partition is for one topic at a time")
+        misused("--assign is for one topic at a time")
     (topic,) = names
     plan: dict[PartitionKey, list[int]] = {}
     for text in assignments:
         index, equals, replicas = text.partition("=")
         if not equals or not index.strip().isdigit():
-            misused(f"--partition {text!r}: expected PARTITION=BROKER,BROKER,…, such as 0=1,2,3")
+            misused(f"--assign {text!r}: expected PARTITION=BROKER,BROKER,…, such as 0=1,2,3")
         key = topic, int(index)
         if key not in before:
             fail(f"{topic} partition {index}: there is no such partition")
         if key in plan:
-            misused(f"--partition {text!r}: partition {key[1]} was given replicas already")
-        plan[key] = _numbers(replicas, f"--partition {text!r}")
+            misused(f"--assign {text!r}: partition {key[1]} was given replicas already")
+        plan[key] = _numbers(replicas, f"--assign {text!r}")
         for number, times in Counter(plan[key]).items():
             if times > 1:
-                misused(f"--partition {text!r}: broker {number} is named {times} times, and can have one replica")
+                misused(f"--assign {text!r}: broker {number} is named {times} times, and can have one replica")
     _refuse_absent(admin.describe_cluster().brokers, (number for replicas in plan.values() for number in replicas))
     return {key: replicas for key, replicas in plan.items() if replicas != before[key]}
 
@@ -240,11 +257,11 @@ def _cancel(admin: "ClusterAdmin", names: set[str], *, dry_run: bool) -> None:
     if dry_run:
         if moving:
             _print_moves(moving)
-        typer.echo(f"{len(moving)} moves would be cancelled")
+        typer.echo(f"{count_of(len(moving), 'move')} would be cancelled")
         return
     if moving:
         admin.reassign(dict.fromkeys(moving))
-    typer.echo(f"cancelled {len(moving)} moves")
+    typer.echo(f"cancelled {count_of(len(moving), 'move')}")
 
 
 def _print_moves(moving: "dict[PartitionKey, Reassignment]") -> None:

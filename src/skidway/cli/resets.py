@@ -7,8 +7,8 @@ from skidway.cli.places import AtOffset, Place, find
 from skidway.cli.reachable import listed
 
 if TYPE_CHECKING:
-    from skidway.client.cluster import Cluster
-    from skidway.client.groups import Groups
+    from skidway.blocking_client.cluster import Cluster
+    from skidway.blocking_client.groups import Groups
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,7 +40,7 @@ def plan(
     cluster: "Cluster", groups: "Groups", group: str, target: Target, topics: list[str], partitions: list[int]
 ) -> list[Move]:
     """One move for each partition chosen: of the topics named, or of all that have a committed offset."""
-    from skidway.client.errors import ClientError
+    from skidway.blocking_client.errors import ClientError
 
     committed = {place: found.offset for place, found in groups.committed(group).items()}
     moves: list[Move] = []
@@ -63,7 +63,7 @@ def plan(
 
 
 def _chosen(existing: list[int], topic: str, wanted: list[int]) -> list[int]:
-    from skidway.client.cluster import NoSuchPartition
+    from skidway.blocking_client.cluster import NoSuchPartition
 
     for partition in wanted:
         if partition not in existing:
@@ -74,7 +74,7 @@ def _chosen(existing: list[int], topic: str, wanted: list[int]) -> list[int]:
 def _moves(
     cluster: "Cluster", topic: str, partitions: list[int], target: Target, committed: dict[tuple[str, int], int]
 ) -> list[Move]:
-    from skidway.client.offsets import EARLIEST, LATEST, offsets_at
+    from skidway.blocking_client.offsets import EARLIEST, LATEST, offsets_at
 
     if not partitions:
         return []
@@ -90,6 +90,6 @@ def _moves(
         old = committed.get((topic, partition))
         wanted = target.offset if isinstance(target, AtOffset) else (old or 0) + target.count
         new = min(max(wanted, starts[partition]), ends[partition])
-        note = "" if new == wanted else f"{wanted} lies {'before the start' if new > wanted else 'behind the end'}"
+        note = "" if new == wanted else f"{wanted} is {'before the start' if new > wanted else 'after the end'}"
         moves.append(Move(topic, partition, old, new, note))
     return moves

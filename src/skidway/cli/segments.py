@@ -152,7 +152,7 @@ def _batches(file: BinaryIO, report: SegmentReport) -> Iterator[tuple[int, Batch
 def _check_header(report: SegmentReport, position: int, header: BatchHeader) -> None:
     expected = report.base_offset if report.last_offset < 0 else report.last_offset + 1
     if header.base_offset < expected:
-        report.found(f"offset {header.base_offset} where at least {expected} was due", position)
+        report.found(f"offset {header.base_offset} where at least {expected} was expected", position)
     if header.last_offset_delta < 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:
         text = f"{header.record_count} records in a batch that spans {header.last_offset_delta + 1} offsets"
         report.found(text, position)
@@ -166,7 +166,7 @@ def _check_records(report: SegmentReport, position: int, batch: bytearray) -> No
         for _ in read_records(batch, decompressed_bytes_max=DEFAULT_LIMITS.decompressed_bytes_max):
             pass
     except ProtocolError as error:
-        report.found(f"records cannot be read: {error}", position)
+        report.found(f"cannot read the records: {error}", position)
 
 
 def _count(report: SegmentReport, header: BatchHeader) -> None:
@@ -197,21 +197,21 @@ class _OffsetIndexCheck:
             relative, pointed = self.entries[self.next]
             offset = self.report.base_offset + relative
             if pointed < position:
-                self._found(self.next, f"points at {pointed}, where no batch begins")
+                self._found(self.next, f"points at {pointed}, where no batch starts")
             elif not header.base_offset <= offset <= header.last_offset:
                 self._found(self.next, f"says offset {offset} is at {pointed}, where {header.base_offset} is")
             self.next += 1
 
     def pass_damaged(self, position: int) -> None:
         while self.next < len(self.entries) and self.entries[self.next][1] < position:
-            self._found(self.next, f"points at {self.entries[self.next][1]}, where no batch begins")
+            self._found(self.next, f"points at {self.entries[self.next][1]}, where no batch starts")
             self.next += 1
         if self.next < len(self.entries) and self.entries[self.next][1] == position:
             self.next += 1
 
     def finish(self) -> None:
         if self.next < len(self.entries):
-            self._found(self.next, f"points at {self.entries[self.next][1]}, behind the last whole batch")
+            self._found(self.next, f"points at {self.entries[self.next][1]}, after the last whole batch")
 
     def _found(self, number: int, text: str) -> None:
         self.report.found(f"entry {number}: {text}", number * _INDEX_ENTRY.size, suffix=".index")
@@ -247,7 +247,7 @@ class _TimeIndexCheck:
 
     def finish(self) -> None:
         if self.next < len(self.entries) and not self.blind:
-            self._found(self.next, f"points at offset {self._offset(self.next)}, behind the last whole batch")
+            self._found(self.next, f"points at offset {self._offset(self.next)}, after the last whole batch")
 
     def _offset(self, number: int) -> int:
         return self.report.base_offset + self.entries[number][1]

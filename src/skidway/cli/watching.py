@@ -40,11 +40,13 @@ def watch(cluster: LocalCluster) -> int:
         show(view)
         while cluster.running:
             time.sleep(LOOK_EVERY_S)
+            cluster.restart_some()
             view = look(cluster) or view
             show(view)
+        show(view)  # nodes may have ended since the last look
     except KeyboardInterrupt:
         finish()
-        typer.echo("stopping; Ctrl-C again kills")
+        typer.echo("stopping; press Ctrl-C again to kill")
         return _stop(cluster, view)
     finish()
     for node in cluster.nodes:
@@ -56,9 +58,9 @@ def watch(cluster: LocalCluster) -> int:
 
 def look(cluster: LocalCluster) -> View | None:
     """Ask whoever answers; None if nobody does."""
-    from skidway.client.cluster import Cluster
-    from skidway.client.cluster_admin import ClusterAdmin
-    from skidway.client.errors import ClientError
+    from skidway.blocking_client.cluster import Cluster
+    from skidway.blocking_client.cluster_admin import ClusterAdmin
+    from skidway.blocking_client.errors import ClientError
 
     view = View()
     ready = [node.address for node in cluster.nodes if node.state == "ready"]
@@ -83,7 +85,7 @@ def _stop(cluster: LocalCluster, view: View) -> int:
     try:
         cluster.stop(view.controller, lambda node: typer.echo(f"node {node.number} stopped"))
     except KeyboardInterrupt:
-        typer.echo("killed: logs are recovered at the next start", err=True)
+        typer.echo("killed: the next start recovers the logs", err=True)
         cluster.kill()
         return EXIT_INTERRUPTED
     typer.echo(f"stopped; the data is in {cluster.directory}")

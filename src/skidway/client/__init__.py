@@ -1,13 +1,7 @@
-"""Two things: helpers for applications over confluent-kafka, and the small client of the command line and the tests.
+"""Helpers for applications, over confluent-kafka. What needs a library that is not installed says which.
 
-For applications (importable from here; what needs a library that is not installed says which):
 `DeadLetters`, `Backoff`; `Deduplicator`, `message_id` with `SqliteMarks`, `PostgresMarks`, `RedisMarks`; `SaltedKey`;
 `HotKeyPartitioner`.
-
-The small client blocks and has no threads; an object belongs to one thread at a time. It knows one connection
-(`connection`), who leads what (`cluster`), topics and configs (`admin`), groups from outside (`groups`, `lag`),
-writing (`producer`) and reading by partition and offset (`consumer`). It joins no group and runs no transaction: real
-applications use a Kafka client of their own.
 """
 
 from importlib import import_module
@@ -55,3 +49,7 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         return getattr(import_module(f"skidway.client.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

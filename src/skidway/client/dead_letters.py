@@ -25,8 +25,8 @@ from enum import Enum
 from types import TracebackType
 from typing import Any
 
+from skidway.blocking_client.errors import ClientError
 from skidway.client.dead_letter_headers import DeathReport, dead_letter_topic, read_replays
-from skidway.client.errors import ClientError
 from skidway.client.extras import load
 
 ATTEMPTS = 5
@@ -104,7 +104,7 @@ class DeadLetters:
         `commit_interval_ms`: 0 commits after every message. `clock`: wall time in ms.
         """
         if attempts < 1:
-            raise ValueError("a message must be tried at least once")
+            raise ValueError("attempts must be at least 1")
         self.attempts = attempts
         self.processed = 0
         self.dead = 0
@@ -267,7 +267,7 @@ class DeadLetters:
             self._end(place, held.message, Ended.DEAD)
             self._commit([place])
         elif failure.fatal() or not (failure.retriable() or failure.code() == self._kafka.KafkaError._MSG_TIMED_OUT):
-            text = f"{self._topic_of(place[0])} does not take the dead letter of {place[0]} partition {place[1]}"
+            text = f"{self._topic_of(place[0])} did not accept the dead letter of {place[0]} partition {place[1]}"
             self._refused = DeadLetterRefused(f"{text} offset {held.message.offset()}: {failure.str()}")
             self._again(held)
         else:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from skidway.client.errors import ClientError
+from skidway.blocking_client.errors import ClientError
 
 DAY_MS = 86_400_000
 MESSAGE_ID_HEADER = "message-id"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from skidway.client.partitioners import partition_of_key
+from skidway.blocking_client.partitioners import partition_of_key
 
 KEYS_MAX = 1024
 

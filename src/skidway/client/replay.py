@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from skidway.client.cluster import Cluster
-from skidway.client.consumer import Consumed
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.consumer import Consumed
+from skidway.blocking_client.errors import BrokerError, ClientError, Unsupported
+from skidway.blocking_client.groups import Groups
+from skidway.blocking_client.partitioners import partition_of_key
+from skidway.blocking_client.producer import Producer
+from skidway.blocking_client.reader import Place
 from skidway.client.dead_letter_headers import DeathReport, read_report, replayed_headers
-from skidway.client.errors import BrokerError, ClientError, Unsupported
-from skidway.client.groups import Groups, Place
-from skidway.client.partitioners import partition_of_key
-from skidway.client.producer import Producer
 
 GROUP = "skidway-dlq-replay"
 MAX_REPLAYS = 3
@@ -115,11 +116,11 @@ class Replay:
         report = read_report(letter.headers)
         verdict = Verdict(letter, report)
         if report is None and self.rules.to is None:
-            verdict.kept = "no dead letter: its headers do not say where it came from"
+            verdict.kept = "not a dead letter (no headers that name its source topic, partition and offset)"
             return verdict
         wanted = self.rules.error_type
         if wanted and (report is None or wanted not in (report.error_type, report.error_type.rpartition(".")[2])):
-            verdict.kept = f"another error than {wanted}"
+            verdict.kept = f"its error is not {wanted}"
             return verdict
         replays = report.replays if report else 0
         if replays >= self.rules.max_replays:

@@ -24,7 +24,7 @@ class SaltedKey:
         self, buckets: int, *, hot: Collection[str | bytes] | Callable[[str | bytes], bool] | None = None
     ) -> None:
         if buckets < 1:
-            raise ValueError(f"{buckets} buckets: at least 1 is needed")
+            raise ValueError(f"{buckets} buckets: expected at least 1")
         self.buckets = buckets
         self._hot = hot
         self._turn = 0

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from skidway.client.errors import ClientError
+from skidway.blocking_client.errors import ClientError
 from skidway.client.extras import load
 
 if TYPE_CHECKING:

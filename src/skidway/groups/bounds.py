@@ -34,7 +34,7 @@ class Usage(Protocol):
     """What all groups of the node take now."""
 
     @property
-    def groups(self) -> int: ...
+    def group_count(self) -> int: ...
 
     @property
     def bytes(self) -> int: ...
@@ -52,7 +52,7 @@ class Bounds:
                 f"A group id of {len(group_id)} characters; limits.group_name_length_max is "
                 f"{limits.group_name_length_max}."
             )
-        if self.usage.groups >= limits.groups_max:
+        if self.usage.group_count >= limits.groups_max:
             raise PolicyViolation(
                 f"This broker keeps as many groups as limits.groups_max lets it, {limits.groups_max}: delete groups "
                 "that nobody needs, or raise the limit."
@@ -70,7 +70,7 @@ class Bounds:
         if growth_bytes > 0 and self.usage.bytes + growth_bytes > self.limits.groups_bytes_max:
             raise PolicyViolation(
                 f"The groups of this broker take as much as limits.groups_bytes_max lets them, "
-                f"{self.limits.groups_bytes_max} bytes: delete groups that nobody needs, or raise the limit."
+                f"{self.limits.groups_bytes_max} bytes: delete unused groups, or raise the limit."
             )
 
 
@@ -81,12 +81,16 @@ def check_joining(limits: Limits, instance_id: str | None, protocols: list[tuple
     check_names(limits, instance_id)
     if len(protocols) > limits.group_protocols_max:
         raise InconsistentGroupProtocol(
-            f"{len(protocols)} protocols; limits.group_protocols_max is {limits.group_protocols_max}."
+            f"A member offers more than {limits.group_protocols_max} protocols (limits.group_protocols_max)."
         )
     _check_member(limits, sum(len(name) + len(metadata) for name, metadata in protocols))
 
 
 def check_assignments(limits: Limits, assignments: list[tuple[str, Buffer]]) -> None:
+    if len(assignments) > limits.group_members_max:
+        raise PolicyViolation(
+            f"A group was assigned more than {limits.group_members_max} members (limits.group_members_max)."
+        )
     _check_member(limits, max((len(assignment) for _, assignment in assignments), default=0))
     total = sum(len(assignment) for _, assignment in assignments)
     if total > limits.group_bytes_max:

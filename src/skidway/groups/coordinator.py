@@ -18,11 +18,13 @@ from skidway.errors import (
 )
 from skidway.groups import offsets as offset_records
 from skidway.groups.bounds import Bounds, Usage
-from skidway.groups.classic import Classic
-from skidway.groups.consumer_operations import JOINING, ConsumerHeartbeat
-from skidway.groups.kinds import Context, Group, GroupDecision, GroupIs, GroupKind, SessionRenewed, Topics, nothing
-from skidway.groups.members import ClassicGroup
-from skidway.groups.offsets import Doomed, Offsets
+from skidway.groups.classic.generation import Generation
+from skidway.groups.classic.group import ClassicGroup
+from skidway.groups.classic.protocol import ClassicProtocol
+from skidway.groups.consumer.operations import JOINING, ConsumerHeartbeat
+from skidway.groups.kinds import Context, Group, GroupDecision, GroupKind, LiveIs, SessionRenewed, Topics, nothing
+from skidway.groups.news import GroupNews, GroupRebalanced, MembersExpired
+from skidway.groups.offsets import CopyOffsets, Doomed, Offsets
 from skidway.groups.operations import (
     CommitOffsets,
     DeleteGroup,
@@ -36,14 +38,16 @@ from skidway.groups.operations import (
     ListedGroup,
     ListGroups,
     MetadataChanged,
+    PreparedCommit,
     SyncGroup,
     Tick,
 )
 from skidway.groups.records import GroupRecord
 from skidway.groups.settings import GroupSettings
 from skidway.limits import DEFAULT_LIMITS, Limits
-from skidway.ports import Clock, Random
-from skidway.runtime.replicated import Decision, Operation
+from skidway.ports import Random
+from skidway.runtime.replicated import Decision, Now, Operation, TimedMachine
+from skidway.steps import at_once
 from skidway.wire.schema.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -57,32 +61,32 @@ FORGOTTEN_RECORDS_PER_TICK_MAX = 200
 """The same for offsets of deleted topics, of which all coordinators hear at once."""
 
 
-class GroupCoordinator:
+class GroupCoordinator(TimedMachine[GroupRecord]):
     def __init__(
         self,
         settings: GroupSettings,
         topics: Topics,
         random: Random,
-        clock: Clock,
         consumer: Callable[[Context], GroupKind] | None = None,
         limits: Limits = DEFAULT_LIMITS,
         usage: Usage | None = None,
         *,
         timeouts: Callable[[str], tuple[int, int]] | None = None,
+        on_news: Callable[[GroupNews], None] = lambda news: None,
     ) -> None:
         """`usage` is what the groups of all coordinators take together; without it this one is alone. `timeouts`: see
-        Context; without it no group has any of its own."""
+        Context; without it no group has any of its own. `on_news` hears what operators want to know."""
+        self._on_news = on_news
         self.groups: dict[str, Group] = {}
         self.group_bytes = 0
         self.offsets = Offsets()
         self._bounds = Bounds(limits, usage or _Alone(self))
         self._settings = settings
         self._topics = topics
-        self._clock = clock
         common = (settings.consumer_session_timeout_ms, settings.consumer_heartbeat_interval_ms)
         timeouts = timeouts or (lambda group_id: common)
-        context = Context(settings, topics, random, clock, self.groups, self.offsets, timeouts)
-        self._classic = Classic(context)
+        context = Context(settings, topics, random, self.groups, self.offsets, timeouts)
+        self._classic = ClassicProtocol(context)
         self._consumer = consumer(context) if consumer is not None else None
         self._wakeups = Wakeups()
         self._retention_check_ms: int | None = None
@@ -100,20 +104,26 @@ class GroupCoordinator:
 
     # Deciding.
 
-    def decide(self, operation: Operation[Any], now_ms: int) -> GroupDecision:
+    def decide(self, operation: Operation[Any], now: Now) -> GroupDecision:
         match operation:
             case Heartbeat() | JoinGroup() | SyncGroup() | LeaveGroup() | DescribeGroup():
                 if not operation.group_id and not isinstance(operation, DescribeGroup):
                     raise InvalidGroupId()
                 if isinstance(operation, JoinGroup | SyncGroup):
-                    return self._decide_within_bounds(operation, self._protocol_of(operation), now_ms)
-                return self._protocol_of(operation).decide(operation, now_ms)
+                    return self._decide_within_bounds(operation, self._protocol_of(operation), now)
+                return self._protocol_of(operation).decide(operation, now)
             case ConsumerHeartbeat():
-                return self._decide_within_bounds(operation, self._consumer_protocol(), now_ms)
+                return self._decide_within_bounds(operation, self._consumer_protocol(), now)
             case CommitOffsets():
-                return self._commit(operation, now_ms)
+                return self._commit(self._prepared(operation, now), now)
+            case PreparedCommit():
+                return self._commit(operation, now)
             case FetchOffsets():
-                return self._fetch(operation)
+                self._check_fetch(operation)
+                return Decision([], self.offsets.fetch(operation, self._topics.id_of))
+            case CopyOffsets():
+                self._check_fetch(operation.asked)
+                return Decision([], self.offsets.copy_of(operation.asked.group_id))
             case DeleteOffsets():
                 return self._delete_offsets(operation)
             case ListGroups():
@@ -121,21 +131,21 @@ class GroupCoordinator:
             case DeleteGroup():
                 return self._delete_group(operation)
             case MetadataChanged():
-                return self._metadata_changed(operation, now_ms)
+                return self._metadata_changed(operation, now)
             case Tick():
-                return self._tick(now_ms)
-        return self._consumer_protocol().decide(operation, now_ms)
+                return self._tick(operation, now)
+        return self._consumer_protocol().decide(operation, now)
 
     def _decide_within_bounds(
-        self, operation: JoinGroup | SyncGroup | ConsumerHeartbeat, kind: GroupKind, now_ms: int
+        self, operation: JoinGroup | SyncGroup | ConsumerHeartbeat, kind: GroupKind, now: Now
     ) -> GroupDecision:
         before = self.groups.get(operation.group_id)
         if before is None and _may_create(operation):
             self._bounds.check_new_group(operation.group_id)
-        decision = kind.decide(operation, now_ms)
+        decision = kind.decide(operation, now)
         for note in decision.notes:
-            if isinstance(note, GroupIs):
-                self._bounds.check_group(0 if before is None else before.bytes, note.group.bytes)
+            if isinstance(note, LiveIs):
+                self._bounds.check_group(0 if before is None else before.bytes, note.group_bytes)
         return decision
 
     def _protocol_of(self, operation: JoinGroup | SyncGroup | Heartbeat | LeaveGroup | DescribeGroup) -> GroupKind:
@@ -162,25 +172,27 @@ class GroupCoordinator:
             raise GroupIdNotFound(f"Group {group_id} not found.")
         return group
 
-    def _commit(self, operation: CommitOffsets, now_ms: int) -> GroupDecision:
-        group = self.groups.get(operation.group_id)
-        if group is not None:
-            group.check_commit(operation.member_id, operation.instance_id, operation.generation, operation.version)
-        elif operation.generation >= 0:
-            raise GroupIdNotFound() if operation.version >= 9 else IllegalGeneration()
-        else:
-            self._bounds.check_new_group(operation.group_id)
-        commits, codes = offset_records.admitted(operation, self._settings.offset_metadata_bytes_max)
-        self._bounds.check_growth(self.offsets.growth(operation.group_id, commits))
-        records = offset_records.commit_records(operation, commits.values(), self._clock.wall_ms(), self._topics.id_of)
-        notes = self._classic.renewed_by_commit(group, operation.member_id, now_ms)
-        return Decision(records, codes, notes)
+    def _prepared(self, operation: CommitOffsets, now: Now) -> PreparedCommit:
+        metadata_bytes_max = self._settings.offset_metadata_bytes_max
+        return at_once(offset_records.prepare(operation, metadata_bytes_max, now.wall_ms, self._topics.id_of))
 
-    def _fetch(self, operation: FetchOffsets) -> GroupDecision:
+    def _commit(self, prepared: PreparedCommit, now: Now) -> GroupDecision:
+        asked = prepared.asked
+        group = self.groups.get(asked.group_id)
+        if group is not None:
+            group.check_commit(asked.member_id, asked.instance_id, asked.generation, asked.version)
+        elif asked.generation >= 0:
+            raise GroupIdNotFound() if asked.version >= 9 else IllegalGeneration()
+        else:
+            self._bounds.check_new_group(asked.group_id)
+        self._bounds.check_growth(self.offsets.growth(asked.group_id, prepared.commits))
+        notes = self._classic.renewed_by_commit(group, asked.member_id, now)
+        return Decision(prepared.records, prepared.codes, notes)
+
+    def _check_fetch(self, operation: FetchOffsets) -> None:
         group = self.groups.get(operation.group_id)
         if group is not None:
             group.check_fetch(operation.member_id, operation.member_epoch)
-        return Decision([], self.offsets.fetch(operation, self._topics.id_of))
 
     def _delete_offsets(self, operation: DeleteOffsets) -> GroupDecision:
         if not operation.group_id:
@@ -209,12 +221,12 @@ class GroupCoordinator:
         group.check_deletion()
         return Decision([*self.offsets.tombstones(operation.group_id), *group.tombstones()], None)
 
-    def _metadata_changed(self, operation: MetadataChanged, now_ms: int) -> GroupDecision:
+    def _metadata_changed(self, operation: MetadataChanged, now: Now) -> GroupDecision:
         decision = nothing()
         if operation.deleted_topics:
             self._forget_some([*self._doomed, *self.offsets.of_topics(operation.deleted_topics)], decision)
         if self._consumer is not None:
-            _extend(decision, self._consumer.decide_metadata_changed(now_ms))
+            _extend(decision, self._consumer.decide_metadata_changed(now))
         return decision
 
     def _forget_some(self, doomed: list[Doomed], decision: GroupDecision) -> None:
@@ -223,33 +235,34 @@ class GroupCoordinator:
 
     # Time.
 
-    def _tick(self, now_ms: int) -> GroupDecision:
+    def _tick(self, operation: Tick, now: Now) -> GroupDecision:
         decision = nothing()
         if self._retention_check_ms is None:
             for kind in (self._classic, self._consumer):
                 if kind is not None:
-                    _extend(decision, kind.decide_start(now_ms))
-            decision.notes.append(_RetentionChecked(now_ms + self._settings.retention_check_ms))
+                    _extend(decision, kind.decide_start(now))
+            decision.notes.append(_RetentionChecked(now.monotonic_ms + self._settings.retention_check_ms))
             return decision
-        due = self._wakeups.due(now_ms)
+        due = self._wakeups.due(now.monotonic_ms)
         for group_id in due:
             group = self.groups.get(group_id)
             if group is not None:
-                _extend(decision, self._kind(group).decide_tick(group, now_ms))
-        if now_ms >= self._retention_check_ms:
-            expired, more = self._expired()
+                _extend(decision, self._kind(group).decide_tick(group, now))
+        if now.monotonic_ms >= self._retention_check_ms:
+            expired, more = self._expired(operation, now)
             # A group that just changed is left alone until the next time: its draft knows nothing of this.
             changed = set(due)
             decision.records += [record for record in expired if _group_id(record) not in changed]
-            decision.notes.append(_RetentionChecked(now_ms if more else now_ms + self._settings.retention_check_ms))
+            wait_ms = 0 if more else self._settings.retention_check_ms
+            decision.notes.append(_RetentionChecked(now.monotonic_ms + wait_ms))
         if self._doomed:
             self._forget_some(self._doomed, decision)
         decision.notes.append(_Ticked(due))
         return decision
 
-    def _expired(self) -> tuple[list[GroupRecord], bool]:
+    def _expired(self, operation: Tick, now: Now) -> tuple[list[GroupRecord], bool]:
         """Tombstones for offsets that were retained long enough and for empty groups without offsets."""
-        wall_ms = self._clock.wall_ms()
+        wall_ms = now.wall_ms if operation.age_ms is None else operation.age_ms
         records: list[GroupRecord] = []
         for group in self.groups.values():
             gone = self._expired_offsets(group, wall_ms)
@@ -282,7 +295,9 @@ class GroupCoordinator:
             self.offsets.apply(key, value)
             if value is not None and key.group not in self.groups:
                 # A consumer that only keeps its offsets here: a group without members.
-                self._put(ClassicGroup(key.group, state_since_ms=value.commit_timestamp))
+                group = ClassicGroup(key.group, Generation(since_ms=value.commit_timestamp))
+                self.groups[key.group] = group
+                self.group_bytes += group.bytes
             return
         group_id = _group_id(record)
         self.group_bytes -= self._bytes_of(group_id)
@@ -298,10 +313,6 @@ class GroupCoordinator:
                     self._consumer.apply(record)
         self.group_bytes += self._bytes_of(group_id)
 
-    def _put(self, group: Group) -> None:
-        self.group_bytes += group.bytes - self._bytes_of(group.group_id)
-        self.groups[group.group_id] = group
-
     def _bytes_of(self, group_id: str) -> int:
         group = self.groups.get(group_id)
         return 0 if group is None else group.bytes
@@ -311,9 +322,14 @@ class GroupCoordinator:
             case SessionRenewed(group_id, member_id, deadline_ms):
                 self.groups[group_id].renew_session(member_id, deadline_ms)
                 self._wakeups.at(group_id, deadline_ms)
-            case GroupIs(group):
-                self._put(group)
-                self._wakeups.at(group.group_id, group.settle())
+            case LiveIs(group_id, live):
+                group = self.groups[group_id]
+                self.group_bytes -= group.bytes
+                first_ms = group.move(live)
+                self.group_bytes += group.bytes
+                self._wakeups.at(group_id, first_ms)
+            case GroupRebalanced() | MembersExpired():
+                self._on_news(note)
             case _RetentionChecked():
                 self._retention_check_ms = note.next_ms
             case _Doomed():
@@ -334,7 +350,7 @@ class _Alone:
         self._coordinator = coordinator
 
     @property
-    def groups(self) -> int:
+    def group_count(self) -> int:
         return len(self._coordinator.groups)
 
     @property

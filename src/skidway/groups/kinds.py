@@ -1,8 +1,9 @@
 """What a coordinator needs of a group, whatever its protocol, and what a protocol may use of the coordinator.
 
-A protocol decides on drafts: it lays one over a group, changes it, and hands it back as the note `GroupIs`, beside the
-records that make the durable part of it. So a decision that never happens leaves no trace, and one that does costs
-what it changes.
+A group has a durable part, which is what its records say and which only `apply` changes, and a live part, which no
+record tells of: who waits, until when a member is believed to live. A protocol decides on drafts: it lays one over a
+group and changes it. Of the durable part the records go out, of the live part the draft itself, as the note `LiveIs`.
+So a decision that never happens leaves no trace, and one that does costs what it changes.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,8 +14,8 @@ from skidway.groups.offsets import CommittedOffset, Offsets
 from skidway.groups.operations import GroupType
 from skidway.groups.records import GroupRecord
 from skidway.groups.settings import GroupSettings
-from skidway.ports import Clock, Random
-from skidway.runtime.replicated import Decision, Operation
+from skidway.ports import Random
+from skidway.runtime.replicated import Decision, Now, Operation
 
 GroupDecision = Decision[GroupRecord, Any]
 
@@ -66,8 +67,9 @@ class Group(Protocol):
 
     def renew_session(self, member_id: str, deadline_ms: int) -> None: ...
 
-    def settle(self) -> int | None:
-        """The draft becomes the group it was laid over. Returns the first deadline of those that may be new."""
+    def move(self, draft: Any) -> int | None:
+        """The live part is now what the draft says, which is of the type that the group has. Returns the first deadline
+        of those that may be new."""
         ...
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int, version: int) -> None: ...
@@ -96,7 +98,6 @@ class Context:
     settings: GroupSettings
     topics: Topics
     random: Random
-    clock: Clock
     groups: dict[str, Group]
     offsets: Offsets
     timeouts: Callable[[str], tuple[int, int]]
@@ -107,15 +108,15 @@ class Context:
 class GroupKind(Protocol):
     """One protocol: the decisions on its groups and the records that only it writes."""
 
-    def decide(self, operation: Operation[Any], now_ms: int) -> GroupDecision: ...
+    def decide(self, operation: Operation[Any], now: Now) -> GroupDecision: ...
 
-    def decide_tick(self, group: Group, now_ms: int) -> GroupDecision:
+    def decide_tick(self, group: Group, now: Now) -> GroupDecision:
         """`group.deadline_ms` has come."""
         ...
 
-    def decide_metadata_changed(self, now_ms: int) -> GroupDecision: ...
+    def decide_metadata_changed(self, now: Now) -> GroupDecision: ...
 
-    def decide_start(self, now_ms: int) -> GroupDecision:
+    def decide_start(self, now: Now) -> GroupDecision:
         """Once after loading: the loaded members get a session each."""
         ...
 
@@ -129,10 +130,13 @@ class GroupKind(Protocol):
 
 
 @dataclass(slots=True)
-class GroupIs:
-    """Note: the group in memory is now what this draft says, and belongs to the coordinator."""
+class LiveIs:
+    """Note: the live part of the group is now what this draft says, and belongs to the coordinator."""
 
-    group: Group
+    group_id: str
+    live: Any
+    group_bytes: int
+    """What the group takes when the records beside this note are applied; an estimate."""
 
 
 @dataclass(slots=True)

@@ -5,19 +5,24 @@ the group became empty; as long as a member subscribes to its topic it does not 
 made again under its name is another topic: what was committed for the first is not an offset of the second.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from skidway.errors import ErrorCode
 from skidway.groups.bounds import OFFSET_BYTES
-from skidway.groups.operations import CommitOffsets, FetchedOffset, FetchOffsets, OffsetToCommit
-from skidway.groups.records import GroupRecord
+from skidway.groups.operations import CommitOffsets, FetchedOffset, FetchOffsets, OffsetToCommit, PreparedCommit
+from skidway.groups.records import GroupRecord, encode
 from skidway.limits import INT64_MAX
+from skidway.records.batch import HEADER_BYTES
+from skidway.runtime.replicated import Operation
+from skidway.steps import Steps
 from skidway.wire.message import ZERO_UUID
 from skidway.wire.schema.group_records import OffsetCommitKey, OffsetCommitValue
 
 Partition = tuple[str, int]
 TopicId = Callable[[str], bytes | None]
+RECORD_BYTES = 16
+"""Of a record in a batch beside its key and value, at most: lengths, deltas, attributes."""
 
 
 @dataclass(slots=True)
@@ -87,12 +92,27 @@ class Offsets:
         """Whether an open transaction has committed an offset here. There are no transactions yet."""
         return False
 
+    def copy_of(self, group_id: str) -> "Offsets":
+        """Those of one group, as they are now. What was committed is replaced, never changed, so this is cheap."""
+        return Offsets({group_id: self.of(group_id).copy()})
+
     def fetch(self, operation: FetchOffsets, topic_id: TopicId) -> list[FetchedOffset]:
+        fetched = list(self.fetch_each(operation, topic_id))
+        if operation.partitions is None:
+            fetched.sort(key=lambda each: (each.topic, each.partition))
+        return fetched
+
+    def fetch_each(self, operation: FetchOffsets, topic_id: TopicId) -> Iterator[FetchedOffset]:
+        """One by one, for a copy, which does not change meanwhile; all of the group's in no order."""
         offsets = self.of(operation.group_id)
         if operation.partitions is not None:
-            return [self._fetched(operation, offsets.get(each), each, topic_id) for each in operation.partitions]
-        fetched = [self._fetched(operation, offsets[each], each, topic_id) for each in sorted(offsets)]
-        return [each for each in fetched if each.offset != -1 or each.error]
+            for each in operation.partitions:
+                yield self._fetched(operation, offsets.get(each), each, topic_id)
+            return
+        for each, committed in offsets.items():
+            fetched = self._fetched(operation, committed, each, topic_id)
+            if fetched.offset != -1 or fetched.error:
+                yield fetched
 
     def _fetched(
         self, operation: FetchOffsets, found: CommittedOffset | None, partition: Partition, topic_id: TopicId
@@ -127,13 +147,21 @@ class Offsets:
         ]
 
 
+@dataclass(slots=True)
+class CopyOffsets(Operation[Offsets]):
+    """The group's offsets as they are now, for a fetch of so many that it is answered in steps: the copy stays as it
+    is while commits go on. The same refusals as for the fetch."""
+
+    asked: FetchOffsets
+
+
 def _same_topic(committed: bytes, current: bytes | None) -> bool:
     return committed in (ZERO_UUID, current) or current is None
 
 
-def admitted(
-    operation: CommitOffsets, metadata_bytes_max: int
-) -> tuple[dict[Partition, OffsetToCommit], list[ErrorCode]]:
+def prepare(
+    operation: CommitOffsets, metadata_bytes_max: int, wall_ms: int, topic_id: TopicId
+) -> Steps[PreparedCommit]:
     """What is to be committed, and a code for each offset in the request. The last word on a partition counts, however
     often the request speaks of it."""
     commits: dict[Partition, OffsetToCommit] = {}
@@ -144,14 +172,16 @@ def admitted(
         else:
             codes.append(ErrorCode.NONE)
             commits[each.topic, each.partition] = each
-    return commits, codes
-
-
-def commit_records(
-    operation: CommitOffsets, commits: Iterable[OffsetToCommit], wall_ms: int, topic_id: TopicId
-) -> list[GroupRecord]:
+        yield None
     expire_ms = -1 if operation.retention_ms == -1 else min(wall_ms + operation.retention_ms, INT64_MAX)
-    return [_commit_record(operation.group_id, each, wall_ms, expire_ms, topic_id(each.topic)) for each in commits]
+    prepared = PreparedCommit(operation, commits, codes, [], HEADER_BYTES)
+    for each in commits.values():
+        record = _commit_record(operation.group_id, each, wall_ms, expire_ms, topic_id(each.topic))
+        key, value = record.encoded = encode(record)
+        prepared.records.append(record)
+        prepared.bytes += RECORD_BYTES + len(key) + len(value or b"")
+        yield None
+    return prepared
 
 
 def _commit_record(

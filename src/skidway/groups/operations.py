@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from skidway.errors import ErrorCode
+from skidway.groups.records import GroupRecord
 from skidway.ports import Buffer
 from skidway.runtime.replicated import Operation
 
@@ -125,6 +126,20 @@ class CommitOffsets(Operation[list[ErrorCode]]):
 
 
 @dataclass(slots=True)
+class PreparedCommit(Operation[list[ErrorCode]]):
+    """CommitOffsets with all done that does not depend on the group (`groups.offsets.prepare`): a commit of thousands
+    of offsets is decided in one go, so little must be left to decide."""
+
+    asked: CommitOffsets
+    commits: dict[tuple[str, int], OffsetToCommit]
+    """What is to be committed: the last word on each partition."""
+    codes: list[ErrorCode]
+    records: list[GroupRecord]
+    bytes: int
+    """Of the record batch, at most."""
+
+
+@dataclass(slots=True)
 class FetchedOffset:
     topic: str
     partition: int
@@ -222,3 +237,6 @@ class MetadataChanged(Operation[None]):
 @dataclass(slots=True)
 class Tick(Operation[None]):
     """It is `deadline_ms`: sessions, joins, syncs and offsets that are over."""
+
+    age_ms: int | None = None
+    """The wall clock by which offsets grow old, where that is not the one of the decision: see `runtime.age_clock`."""

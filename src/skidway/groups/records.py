@@ -7,7 +7,7 @@ readable and is not raises StorageError.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from skidway.errors import ProtocolError, StorageError
 from skidway.ports import Buffer, FileSlice
@@ -62,9 +62,13 @@ class GroupRecord:
     key: Message
     value: Message | None
     """None takes away what the key stands for."""
+    encoded: tuple[bytes, bytes | None] | None = field(default=None, compare=False, repr=False)
+    """As it is written, where that was done beforehand."""
 
 
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
+    if record.encoded is not None:
+        return record.encoded
     key = _encode(record.key, _KEY_VERSIONS[type(record.key)])
     value = record.value
     if value is None:

@@ -15,10 +15,24 @@ from crc32c import crc32c
 from skidway.errors import CorruptMessage, StorageError
 from skidway.limits import INT32_MAX
 from skidway.log import retention, rolling
+from skidway.log.health import SOUND
 from skidway.log.positions import ENDS_MAX
 from skidway.log.segment import Segment
 from skidway.ports import Buffer
 from skidway.records.batch import CHECKED_POSITION, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
+from skidway.records.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BATCH_LENGTH,
+    CRC,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    MAGIC_BYTE,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+)
 
 if TYPE_CHECKING:
     from skidway.log.log import Log
@@ -55,8 +69,8 @@ class _Run:
 
 def append(log: Log, records: Buffer, now_ms: int) -> BatchRange:
     """CorruptMessage: nothing was written. StorageError: what is below the log's end then was."""
-    if log.failure is not None:
-        raise StorageError(log.failure)
+    if log.health is not SOUND:
+        raise log.refusal()
     view = memoryview(records)
     batches = _check(log, view)
     if not batches:
@@ -86,28 +100,32 @@ def _check(log: Log, view: memoryview) -> list[_Found]:
     found: list[_Found] = []
     while size - start >= HEADER_BYTES:
         fields = unpack(view, start)
-        end = start + fields[1] + PREFIX_BYTES
-        if fields[3] != MAGIC or end - start < HEADER_BYTES:
-            raise CorruptMessage(f"{log.directory}: what was fetched has no batch at byte {start}")
+        end = start + fields[BATCH_LENGTH] + PREFIX_BYTES
+        if fields[MAGIC_BYTE] != MAGIC or end - start < HEADER_BYTES:
+            raise CorruptMessage(f"{log.directory}: the fetched bytes have no batch at byte {start}")
         if end > size:
             break
-        if crc32c(view[start + CHECKED_POSITION : end]) != fields[4]:
-            raise CorruptMessage(f"{log.directory}: the fetched batch at offset {fields[0]} has a wrong checksum")
-        if fields[0] < next_offset or fields[6] < 0 or fields[2] < epoch:
+        if crc32c(view[start + CHECKED_POSITION : end]) != fields[CRC]:
+            raise CorruptMessage(
+                f"{log.directory}: the fetched batch at offset {fields[BASE_OFFSET]} has a wrong checksum"
+            )
+        if fields[BASE_OFFSET] < next_offset or fields[LAST_OFFSET_DELTA] < 0 or fields[LEADER_EPOCH] < epoch:
             _check_order(log, fields, next_offset, epoch)
-        next_offset = fields[0] + fields[6] + 1
-        epoch = fields[2]
+        next_offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA] + 1
+        epoch = fields[LEADER_EPOCH]
         found.append((start, end, fields))
         start = end
     return found
 
 
 def _check_order(log: Log, fields: tuple[int, ...], next_offset: int, epoch: int) -> None:
-    base_offset, last_offset = fields[0], fields[0] + fields[6]
-    if fields[6] < 0 or base_offset < 0:
+    base_offset, last_offset = fields[BASE_OFFSET], fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA]
+    if fields[LAST_OFFSET_DELTA] < 0 or base_offset < 0:
         raise CorruptMessage(f"{log.directory}: a fetched batch from offset {base_offset} to {last_offset}")
-    if fields[2] < epoch:
-        raise CorruptMessage(f"{log.directory}: epoch {fields[2]} was fetched at {base_offset}, after epoch {epoch}")
+    if fields[LEADER_EPOCH] < epoch:
+        raise CorruptMessage(
+            f"{log.directory}: epoch {fields[LEADER_EPOCH]} was fetched at {base_offset}, after epoch {epoch}"
+        )
     # An empty log may begin in the middle of a batch: records before were deleted, the batch is still whole.
     if not (log.start_offset == log.end_offset == next_offset and last_offset >= next_offset):
         raise CorruptMessage(f"{log.directory}: offset {base_offset} was fetched where {next_offset} is the next")
@@ -117,11 +135,11 @@ def _segment_for(log: Log, batch: _Found, now_ms: int) -> Segment:
     """The active segment, a new one if this batch does not belong into it."""
     start, end, fields = batch
     segment = log.active
-    last_offset = fields[0] + fields[6]
+    last_offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA]
     if segment.size and (
         # A batch that is larger than a segment should be was written under other settings: it gets one of its own.
         segment.size + end - start > log.settings.segment_bytes
-        or fields[8] > segment.roll_after_timestamp
+        or fields[MAX_TIMESTAMP] > segment.roll_after_timestamp
         or now_ms > segment.roll_after_ms
         or last_offset - segment.base_offset > INT32_MAX
     ):
@@ -142,8 +160,8 @@ def _plan(log: Log, segment: Segment, batches: list[_Found], first: int) -> _Run
     for number in range(first, len(batches)):
         batch = batches[number]
         start, end, fields = batch
-        last_offset = fields[0] + fields[6]
-        timestamp = fields[8]
+        last_offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA]
+        timestamp = fields[MAX_TIMESTAMP]
         if number > first and (
             position + end - start > size_max
             or timestamp > segment.roll_after_timestamp
@@ -197,11 +215,20 @@ def _note(log: Log, segment: Segment, position: int, run: _Run, now_ms: int) -> 
     latest = epochs.latest
     ends = log.positions.ends
     for start, end, fields in run.batches:
-        base_offset, delta = fields[0], fields[6]
-        if fields[9] >= 0:
-            record(fields[9], fields[10], fields[11], base_offset, delta, fields[8], fields[5], now_ms)
-        if fields[2] != latest:
-            epochs.assign(fields[2], base_offset)
+        base_offset, delta = fields[BASE_OFFSET], fields[LAST_OFFSET_DELTA]
+        if fields[PRODUCER_ID] >= 0:
+            record(
+                fields[PRODUCER_ID],
+                fields[PRODUCER_EPOCH],
+                fields[BASE_SEQUENCE],
+                base_offset,
+                delta,
+                fields[MAX_TIMESTAMP],
+                fields[ATTRIBUTES],
+                now_ms,
+            )
+        if fields[LEADER_EPOCH] != latest:
+            epochs.assign(fields[LEADER_EPOCH], base_offset)
             latest = epochs.latest
             log.epochs_changed = True
         position += end - start

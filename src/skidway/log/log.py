@@ -1,8 +1,8 @@
 """One partition's log: appended at its end, read anywhere, forgotten from its start.
 
 Offsets:  start_offset <= recovery_point, high_watermark, synced_offset <= end_offset  (all ends exclusive).
-Readers see whole batches below the high watermark. `synced_offset` says what would survive a loss of power,
-`recovery_point` below which offset a crash leaves nothing to scan.
+Readers see whole batches below a `Bound`, mostly the high watermark. `synced_offset` says what would survive a loss of
+power, `recovery_point` below which offset a crash leaves nothing to scan.
 
 One thread owns a log. Long disk work leaves it as a `SyncTicket`: `begin_sync` or `checkpoint`, `ticket.run()` on any
 thread, `finish_sync`. A failed append leaves the log as it was. A failed sync is final: the owner calls `fail`, after
@@ -14,16 +14,22 @@ from struct import Struct
 
 from skidway.errors import OffsetOutOfRange, RecordListTooLarge, StorageError
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, Limits
-from skidway.log import checkpointing, cleaning, following, lookup, retention, rolling, settling, truncation
-from skidway.log.loading import Loaded, Loader
-from skidway.log.positions import ENDS_MAX, Positions
+from skidway.log import following, health, lookup, retention, rolling, truncation
+from skidway.log.bounds import Bound
+from skidway.log.compaction import cleaning
+from skidway.log.durability import checkpointing
+from skidway.log.durability.sync import SyncTicket
+from skidway.log.durability.unsynced import Unsynced
+from skidway.log.health import SOUND, Health, Quarantined, Sound
+from skidway.log.positions import ENDS_MAX, LOADED_MAX, Positions
 from skidway.log.producers import Producers
-from skidway.log.segment import Segment
+from skidway.log.recovery import settling
+from skidway.log.recovery.loading import Loaded, Loader
+from skidway.log.segment import Segment, unreadable
 from skidway.log.settings import LogSettings
-from skidway.log.sync import SyncTicket
-from skidway.log.unsynced import Unsynced
 from skidway.ports import Buffer, Disk, FileSlice
 from skidway.records.batch import BatchHeader
+from skidway.steps import Steps
 
 _STAMP = Struct(">qii")
 _stamp = _STAMP.pack_into
@@ -37,19 +43,21 @@ class Log:
         "checkpoints_begun",
         "cleaned_offset",
         "compaction",
+        "cuts",
         "directory",
         "disk",
         "doomed",
+        "durable_start",
         "end_offset",
         "epoch",
         "epochs",
         "epochs_changed",
-        "failure",
+        "health",
         "high_watermark",
+        "is_flushed",
         "limits",
         "positions",
         "producers",
-        "quarantined",
         "recovery_point",
         "saved_start",
         "segments",
@@ -57,6 +65,7 @@ class Log:
         "start_offset",
         "synced_offset",
         "truncated",
+        "unsaved_segments",
         "unsynced",
     )
 
@@ -72,20 +81,26 @@ class Log:
         self.epoch = loaded.epochs.latest
         self.epochs_changed = not loaded.epochs_saved
         self.truncated = loaded.truncated
-        self.start_offset = self.saved_start = loaded.start_offset
+        self.start_offset = self.durable_start = loaded.start_offset
+        self.saved_start = min(loaded.saved_start, loaded.start_offset)
         self.end_offset = self.high_watermark = loaded.end_offset
         self.recovery_point = loaded.recovery_point
         self.synced_offset = loaded.recovery_point if loaded.unsynced else loaded.end_offset
         self.unsynced = Unsynced(disk, directory, loaded.unsynced, self.synced_offset)
-        self.positions = Positions(self.segments, self.unsynced)
+        self.positions = Positions(self.segments)
         self.snapshots = [loaded.recovery_point] if loaded.recovery_point else []
         self.bytes_since_checkpoint = loaded.scanned_bytes
-        self.failure = loaded.quarantine
-        self.quarantined = loaded.quarantine is not None
+        self.health: Health = SOUND if loaded.quarantine is None else Quarantined(loaded.quarantine)
         self.doomed: list[retention.Doomed] = []
         self.cleaned_offset = 0
         self.compaction: cleaning.Compaction | None = None
         self.checkpoints_begun = 0
+        self.cuts = loaded.cuts
+        """What was cut off when it was opened."""
+        self.is_flushed = False
+        """Whether only what was synced counts as stored."""
+        self.unsaved_segments = 0
+        """Closed segments whose indexes no checkpoint has saved."""
 
     @classmethod
     def open(
@@ -98,25 +113,54 @@ class Log:
         recovery_point: int,
         start_offset: int | None,
         now_ms: int,
+        committed: int = 0,
+        intact: bool = False,
         limits: Limits = DEFAULT_LIMITS,
         sync: bool = True,
     ) -> "Log":
-        """Load a directory that exists (an empty one too). `clean`: the last owner closed it and said so.
+        """Load a directory that exists (an empty one too). `clean`: the last owner closed it and said so; `intact`: it
+        was killed, and the machine ran on. A log that ends below `committed` is quarantined.
 
         After a crash the name of the directory itself must be made durable by the caller. Without `sync`, so must all
         that was found (see `settling`).
         """
         producers = Producers(count_max=limits.producers_per_partition_max, expiry_ms=limits.producer_expiry_ms)
-        loader = Loader(disk, directory, settings, producers, clean=clean, now_ms=now_ms)
-        log = cls(disk, directory, settings, loader.load(recovery_point, start_offset), limits)
+        loader = Loader(disk, directory, settings, producers, clean=clean, intact=intact, now_ms=now_ms)
+        log = cls(disk, directory, settings, loader.load(recovery_point, start_offset, committed), limits)
         if loader.made_segment or not loader.clean:
-            log.unsynced.doubt_names(parent=clean)
+            log.unsynced.mark_names_unsynced(parent=clean)
         if not log.quarantined:
             rolling.schedule(log.active, settings)
             retention.give_up_below_start(log, now_ms)
         if sync:
             settling.settle(log)
+        if disk.files_short:
+            log.spare_files()
         return log
+
+    # Health.
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is appended any more."""
+        return None if isinstance(self.health, Sound) else self.health.why
+
+    @property
+    def quarantined(self) -> bool:
+        return isinstance(self.health, Quarantined)
+
+    def refusal(self) -> StorageError:
+        """For those who want what a log in this state does not do."""
+        assert not isinstance(self.health, Sound), f"nothing is wrong with {self.directory}"
+        return StorageError(self.health.why)
+
+    def fail(self, reason: str) -> None:
+        """The disk broke a promise: no appends until the log is opened anew."""
+        self.health = health.failed(self.health, reason)
+
+    def quarantine(self, reason: str) -> None:
+        """It is damaged: neither read nor written any more, until it begins anew."""
+        self.health = health.quarantined(self.health, reason)
 
     # Settings.
 
@@ -137,8 +181,8 @@ class Log:
 
         Returns the base offset. StorageError when the disk refuses; then nothing changed.
         """
-        if self.failure is not None:
-            raise StorageError(self.failure)
+        if self.health is not SOUND:
+            raise self.refusal()
         segment = self.active
         position = segment.size
         size = len(batch)
@@ -214,11 +258,16 @@ class Log:
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment at the end offset; nothing when the active one is still empty."""
-        if self.failure is not None:
-            raise StorageError(self.failure)
+        if self.health is not SOUND:
+            raise self.refusal()
         closed = self.active
         if not closed.size:
             return
+        if self.unsynced.is_full or self.unsaved_segments >= checkpointing.SEGMENTS_MAX:
+            waiting = max(len(self.unsynced.segments), self.unsaved_segments)
+            raise StorageError(f"{self.directory}: {waiting} segments wait for fsync: retry")
+        if self.disk.files_short:
+            self.positions.unload(0)
         segment = Segment(self.disk, self.directory, self.end_offset, 0, now_ms)
         try:
             segment.create_file(self._settings.index_interval_bytes)
@@ -226,6 +275,7 @@ class Log:
             raise StorageError(f"{self.directory}: {error}") from error
         closed.times.append(closed.max_timestamp, closed.max_timestamp_offset - closed.base_offset)
         closed.index_saved = False
+        self.unsaved_segments += 1
         self.segments.append(segment)
         self.active = segment
         self.unsynced.names += 1
@@ -233,25 +283,40 @@ class Log:
 
     # Reading.
 
-    def read(self, offset: int, max_bytes: int, *, committed: bool = True, min_one: bool = True) -> FileSlice | None:
-        """Whole batches from the one that holds `offset`, up to the high watermark (or the end).
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open: the high watermark, as long as there are no transactions."""
+        return self.high_watermark
+
+    def bound(self, upto: Bound) -> int:
+        """The offset that a reader may not reach."""
+        if upto is Bound.HIGH_WATERMARK:
+            return self.high_watermark
+        return self.end_offset if upto is Bound.END else self.last_stable_offset
+
+    def read(
+        self, offset: int, max_bytes: int, upto: Bound = Bound.HIGH_WATERMARK, *, min_one: bool = True
+    ) -> FileSlice | None:
+        """Whole batches from the one that holds `offset`, up to a bound.
 
         None when there is nothing yet. The first batch comes whole even if it is larger than `max_bytes`,
         unless `min_one` is false.
         """
-        if self.quarantined:
+        if self.health is not SOUND and self.quarantined:
             # First: where it begins and ends cannot be believed either, and a reader told so would go elsewhere.
-            raise StorageError(self.failure or "")
+            raise self.refusal()
         if offset < self.start_offset or offset > self.end_offset:
             raise OffsetOutOfRange(f"{offset} is not within {self.start_offset} and {self.end_offset}")
         positions = self.positions
-        if committed:
-            bound, last, last_position = self.high_watermark, positions.watermark_segment, positions.watermark
-        else:
+        bound, last, last_position = self.high_watermark, positions.watermark_segment, positions.watermark
+        if upto is Bound.END:
             bound, last, last_position = self.end_offset, self.active, self.active.size
+        elif upto is Bound.LAST_STABLE and (stable := self.last_stable_offset) < bound:
+            # An open transaction begins with a batch of its own, so this is the end of the batch before it.
+            bound, (last, last_position) = stable, positions.locate(stable)
         if offset >= bound:
             return None
-        tail = positions.tail if committed else positions.tails.get(offset, positions.tail)
+        tail = positions.tails.get(offset, positions.tail) if upto is Bound.END else positions.tail
         # At the end of a segment that is not the last one, a roll has put the offset into the next.
         known = tail[0] == offset and (tail[1] is last or tail[2] < tail[1].size)
         try:
@@ -260,13 +325,13 @@ class Log:
             if limit - position <= max_bytes:
                 end = limit
                 if segment is last:
-                    positions.keep_tail((bound, segment, end), committed)
+                    positions.keep_tail((bound, segment, end), upto)
             else:
                 end = segment.boundary(position, position + max_bytes, at_least_one=min_one)
-            # A batch that reaches past the watermark is not there yet.
+            # A batch that reaches past the bound is not there yet.
             return FileSlice(segment.file, position, end - position) if position < end <= limit else None
         except OSError as error:
-            raise StorageError(f"{self.directory}: {error}") from error
+            raise unreadable(self.directory, error) from error
 
     def locate(self, offset: int) -> tuple[Segment, int]:
         """The segment and position of the batch that holds `offset`, or of the first one after it."""
@@ -278,6 +343,7 @@ class Log:
             return 0
         added = self.positions.move_watermark(offset, self.end_offset)
         self.high_watermark = min(offset, self.end_offset)
+        assert self.start_offset <= self.high_watermark, f"{self.directory} begins above what is committed"
         return added
 
     def begin_at(self, high_watermark: int) -> None:
@@ -285,18 +351,30 @@ class Log:
         if self.quarantined:
             return
         self.high_watermark = min(max(high_watermark, self.start_offset), self.end_offset)
+        assert self.start_offset <= self.high_watermark <= self.end_offset, f"{self.directory} ends before it begins"
         self.positions.place_watermark(self.high_watermark)
 
     # Durability.
+
+    @property
+    def committed_offset(self) -> int:
+        """Below it everything is committed, and here as firmly as it is meant to be: a log that ends before it after a
+        crash was damaged."""
+        return min(self.high_watermark, self.synced_offset) if self.is_flushed else self.high_watermark
 
     @property
     def dirty(self) -> bool:
         """Whether `begin_sync` has something to do."""
         return self.unsynced.waits(self.end_offset)
 
+    @property
+    def proven_start(self) -> int:
+        """Where the log would begin after a loss of power. A start above what is synced is not believed then."""
+        return min(self.durable_start, self.synced_offset)
+
     def begin_sync(self) -> SyncTicket | None:
         """What makes everything appended so far durable; None when that is done or another sync has begun it."""
-        return None if self.failure is not None else self.unsynced.begin(self.end_offset)
+        return self.unsynced.begin(self.end_offset) if self.health is SOUND else None
 
     def finish_sync(self, ticket: SyncTicket) -> None:
         """The ticket's `run` returned."""
@@ -308,6 +386,7 @@ class Log:
             checkpointing.void(self, ticket)
             return
         self.synced_offset = max(self.synced_offset, ticket.offset)
+        self.positions.unload(0 if self.disk.files_short else LOADED_MAX)
         if ticket.is_checkpoint:
             checkpointing.finish(self, ticket)
 
@@ -320,13 +399,32 @@ class Log:
             self.epochs_changed = True
         self.finish_sync(ticket)
 
+    def give_back_sync(self, ticket: SyncTicket) -> None:
+        """The ticket could not run because too many files were open: nothing is proven, and nothing is lost."""
+        assert not ticket.synced
+        if self.doomed:
+            retention.leave(self.doomed, ticket)
+        if ticket.is_checkpoint:
+            self.checkpoints_begun -= 1
+            self.epochs_changed = True
+        self.unsynced.give_back(ticket, self.synced_offset)
+
+    def spare_files(self) -> None:
+        """Too many files are open: let go of those that are synced. Each is opened again on first use."""
+        self.positions.unload(0)
+        if self.active.synced_size >= self.active.size and not self.quarantined:
+            self.active.release_file()
+
     @property
     def is_checkpointing(self) -> bool:
         return self.checkpoints_begun > 0
 
     @property
     def checkpoint_due(self) -> bool:
-        return self.bytes_since_checkpoint >= self._settings.checkpoint_bytes
+        return (
+            self.bytes_since_checkpoint >= self._settings.checkpoint_bytes
+            or self.unsaved_segments >= checkpointing.SEGMENTS_DUE
+        )
 
     def checkpoint(self, *, closing: bool = False) -> SyncTicket | None:
         """A sync that also saves indexes, epochs and producers, so that a crash leaves little to scan.
@@ -335,23 +433,18 @@ class Log:
         for a checkpoint. None when there is nothing to do or one is under way; a log that is closing does not count
         on that one.
         """
-        if self.failure is not None or (self.is_checkpointing and not closing):
+        if self.health is not SOUND or (self.is_checkpointing and not closing):
             return None
         return checkpointing.begin(self)
 
-    def fail(self, reason: str) -> None:
-        """The disk broke a promise: no appends until the log is opened anew."""
-        if self.failure is None:
-            self.failure = reason
-
     def close(self, *, clean: bool) -> None:
         """With `clean`, everything is synced and saved first; OSError when that fails."""
-        if clean and self.failure is None:
+        if clean and self.health is SOUND:
             ticket = self.checkpoint(closing=True)
             if ticket is not None:
                 ticket.run()
                 self.finish_sync(ticket)
-        self.failure = self.failure or "the log is closed"
+        self.fail("the log is closed")
         for segment in self.segments:
             segment.unload()
 
@@ -395,10 +488,13 @@ class Log:
         self.epochs_changed = True
         self.recovery_point = recovery_point
         self.snapshots = [recovery_point] if recovery_point else []
+        self.unsaved_segments = sum(not segment.index_saved for segment in self.segments[:-1])
         self.cleaned_offset = min(self.cleaned_offset, end_offset)
         # A checkpoint that ran and was not finished proves more than is known here.
         self.synced_offset = max(min(self.synced_offset, end_offset), recovery_point)
         self.saved_start = min(self.saved_start, self.start_offset)
+        # The file that decided the cut names the start.
+        self.durable_start = self.start_offset
         self.unsynced.cut(self.segments, self.synced_offset)
         self.positions.cut()
         rolling.schedule(self.active, self._settings)
@@ -406,6 +502,7 @@ class Log:
 
     def forget_segment(self, segment: Segment) -> None:
         """A segment has left `segments`: nothing may lead to it any more."""
+        segment.given_up = True
         self.unsynced.forget(segment)
         self.positions.forget(segment)
 
@@ -429,13 +526,15 @@ class Log:
 
     # Asking.
 
-    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first committed record at or after `timestamp`."""
-        return lookup.offset_for_timestamp(self, timestamp)
+    def offset_for_timestamp(
+        self, timestamp: int, upto: Bound = Bound.HIGH_WATERMARK
+    ) -> Steps[tuple[int, int, int] | None]:
+        """(offset, timestamp, leader epoch) of the first record below the bound at or after `timestamp`."""
+        return lookup.offset_for_timestamp(self, timestamp, upto)
 
-    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
-        """The same of the first committed record that has the largest timestamp."""
-        return lookup.offset_of_max_timestamp(self)
+    def offset_of_max_timestamp(self, upto: Bound = Bound.HIGH_WATERMARK) -> Steps[tuple[int, int, int] | None]:
+        """The same of the first record below the bound that has the largest timestamp."""
+        return lookup.offset_of_max_timestamp(self, upto)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(epoch, self.end_offset)

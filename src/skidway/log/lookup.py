@@ -1,22 +1,31 @@
 """Finding records by time: the time index narrows it to a few batches, one of which is opened. And how far bytes reach.
 
-A batch that a client filled with what are no records stands for itself: its first offset, its largest timestamp.
+In steps: a segment may have thousands of batches to pass over, a batch thousands of records, and a worker unpacks it.
+A batch that a client filled with what are no records, or whose records are larger than `UNPACKED_BYTES_MAX`, stands for
+itself: its first offset, its largest timestamp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
-from skidway.errors import CorruptMessage, InvalidRecord, StorageError
-from skidway.log.segment import Batch, Segment
-from skidway.records.batch import HEADER_BYTES
-from skidway.records.record import Outline, read_outlines
+from skidway.errors import CorruptMessage, InvalidRecord
+from skidway.limits import MIB
+from skidway.log.bounds import Bound
+from skidway.log.segment import Batch, Segment, unreadable
+from skidway.records.batch import CODEC_MASK, HEADER_BYTES, BatchHeader, read_header
+from skidway.records.record import open_batch, outline_records
+from skidway.steps import Job, Steps
 
 if TYPE_CHECKING:
     from skidway.log.log import Log
 
 Found = tuple[int, int, int]
+UNPACKED_BYTES_MAX = 32 * MIB
+"""What one batch may unpack to here: as much as a leader unpacks of one that a client sends, unless a topic allows
+larger ones than most do."""
+STEP_RECORDS = 256
 
 
 def bytes_between(segments: list[Segment], first: Segment, last: Segment) -> int:
@@ -24,90 +33,104 @@ def bytes_between(segments: list[Segment], first: Segment, last: Segment) -> int
     return sum(segment.size for segment in segments if first.base_offset <= segment.base_offset < last.base_offset)
 
 
-def offset_for_timestamp(log: Log, timestamp: int) -> Found | None:
+def offset_for_timestamp(log: Log, timestamp: int, upto: Bound) -> Steps[Found | None]:
     try:
-        return _first_at_or_after(log, timestamp)
+        return (yield from _first_at_or_after(log, timestamp, upto))
     except OSError as error:
-        raise StorageError(f"{log.directory}: {error}") from error
+        raise unreadable(log.directory, error) from error
 
 
-def offset_of_max_timestamp(log: Log) -> Found | None:
-    """The first record that has the largest timestamp of all committed ones."""
+def offset_of_max_timestamp(log: Log, upto: Bound) -> Steps[Found | None]:
+    """The first record that has the largest timestamp of all below the bound."""
     try:
-        return _latest(log)
+        return (yield from _latest(log, upto))
     except OSError as error:
-        raise StorageError(f"{log.directory}: {error}") from error
+        raise unreadable(log.directory, error) from error
 
 
-def _first_at_or_after(log: Log, timestamp: int) -> Found | None:
-    for segment in log.segments:
-        if segment.base_offset >= log.high_watermark:
+def _first_at_or_after(log: Log, timestamp: int, upto: Bound) -> Steps[Found | None]:
+    for segment in list(log.segments):
+        yield None
+        if segment.base_offset >= log.bound(upto):
             return None
         if segment.load_max_timestamp() < timestamp:
             continue
-        found = _search(log, segment, timestamp)
+        found = yield from _search(log, segment, timestamp)
         if found is not None:
-            return found if found[0] < log.high_watermark else None
+            return found if found[0] < log.bound(upto) else None
     return None
 
 
-def _search(log: Log, segment: Segment, timestamp: int) -> Found | None:
+def _search(log: Log, segment: Segment, timestamp: int) -> Steps[Found | None]:
     offset = max(segment.base_offset + segment.times.offset_before(timestamp), log.start_offset)
     first = segment.find(offset)
     if first is None:
         return None
     for batch in segment.batches(first[0], segment.size):
+        yield None
         if batch[4] < timestamp:
             continue
         try:
-            for record in _records(log, segment, batch):
+            header, payload = yield from _open(log, segment, batch)
+            for number, record in enumerate(outline_records(header, payload)):
                 if record.timestamp >= timestamp and record.offset >= log.start_offset:
                     return record.offset, record.timestamp, batch[5]
+                if not number % STEP_RECORDS:
+                    yield None
         except (CorruptMessage, InvalidRecord):
             return max(batch[1], log.start_offset), batch[4], batch[5]
     return None
 
 
-def _latest(log: Log) -> Found | None:
+def _latest(log: Log, upto: Bound) -> Steps[Found | None]:
     best: Found | None = None
-    for segment in log.segments:
+    for segment in list(log.segments):
+        yield None
         if segment.load_max_timestamp() <= (best[1] if best else -1):
             continue
         largest: Batch | None = None
-        for batch in segment.batches(*_bounds(log, segment)):
-            if batch[2] >= log.high_watermark:
+        for batch in segment.batches(*_bounds(log, segment, upto)):
+            yield None
+            if batch[2] >= log.bound(upto):
                 break
             if batch[3] == HEADER_BYTES:
                 continue  # compaction left nothing of it but its header
             if batch[1] < log.start_offset <= batch[2]:
                 # Its largest timestamp may belong to a deleted record.
-                best = _latest_record(log, segment, batch)
+                best = yield from _latest_record(log, segment, batch)
             elif batch[1] >= log.start_offset and batch[4] > (largest[4] if largest else best[1] if best else -1):
                 largest = batch
         if largest is not None:
-            best = _latest_record(log, segment, largest)
+            best = yield from _latest_record(log, segment, largest)
     return best
 
 
-def _latest_record(log: Log, segment: Segment, batch: Batch) -> Found | None:
+def _latest_record(log: Log, segment: Segment, batch: Batch) -> Steps[Found | None]:
+    latest: Found | None = None
     try:
-        records = [record for record in _records(log, segment, batch) if record.offset >= log.start_offset]
+        header, payload = yield from _open(log, segment, batch)
+        for number, record in enumerate(outline_records(header, payload)):
+            if record.offset >= log.start_offset and (latest is None or record.timestamp > latest[1]):
+                latest = record.offset, record.timestamp, batch[5]
+            if not number % STEP_RECORDS:
+                yield None
     except (CorruptMessage, InvalidRecord):
         return max(batch[1], log.start_offset), batch[4], batch[5]
-    if not records:
-        return None
-    latest = max(records, key=lambda record: record.timestamp)
-    return latest.offset, latest.timestamp, batch[5]
+    return latest
 
 
-def _bounds(log: Log, segment: Segment) -> tuple[int, int]:
+def _bounds(log: Log, segment: Segment, upto: Bound) -> tuple[int, int]:
     """Where the batch with the largest timestamp may be."""
-    whole = segment.base_offset >= log.start_offset and segment.max_timestamp_offset < log.high_watermark
+    whole = segment.base_offset >= log.start_offset and segment.max_timestamp_offset < log.bound(upto)
     found = segment.find(segment.max_timestamp_offset) if whole else None
     return (found[0], found[0] + found[3]) if found and found[3] > HEADER_BYTES else (0, segment.size)
 
 
-def _records(log: Log, segment: Segment, batch: Batch) -> Iterator[Outline]:
-    """One by one and without contents: a client's batch may unpack to much more than it looks like."""
+def _open(log: Log, segment: Segment, batch: Batch) -> Steps[tuple[BatchHeader, bytes | bytearray]]:
     data = segment.file.read_at(batch[0], batch[3])
-    return read_outlines(data, decompressed_bytes_max=log.limits.decompressed_bytes_max)
+    bytes_max = min(UNPACKED_BYTES_MAX, log.limits.decompressed_bytes_max)
+    unpack = partial(open_batch, data, decompressed_bytes_max=bytes_max)
+    if not read_header(data).attributes & CODEC_MASK:
+        return unpack()
+    opened: tuple[BatchHeader, bytes | bytearray] = yield Job(unpack)
+    return opened

@@ -8,25 +8,24 @@ from bisect import bisect_right
 from collections import deque
 
 from skidway.log import lookup
+from skidway.log.bounds import Bound
 from skidway.log.segment import Segment
-from skidway.log.unsynced import Unsynced
 
 ENDS_MAX = 65_536
 """Ends of appended batches that wait for the high watermark; past that their positions are looked up in the index."""
-# Closed segments of one log that keep their descriptor and indexes after a read.
-_LOADED_MAX = 4
+LOADED_MAX = 4
+"""Closed segments of one log that keep their descriptor and indexes after a read."""
 # Where followers went on reading lately.
 _TAILS_MAX = 8
 
 
 class Positions:
-    __slots__ = ("_loaded", "_segments", "_unsynced", "ends", "tail", "tails", "watermark", "watermark_segment")
+    __slots__ = ("_loaded", "_segments", "ends", "tail", "tails", "watermark", "watermark_segment")
 
-    def __init__(self, segments: list[Segment], unsynced: Unsynced) -> None:
+    def __init__(self, segments: list[Segment]) -> None:
         """`segments` is the log's own list, and never empty."""
         self._segments = segments
-        self._unsynced = unsynced
-        self._loaded: list[Segment] = []
+        self._loaded: dict[Segment, None] = {}
         active = segments[-1]
         # Where the high watermark lies, and the ends of the batches above it: (end offset, position, segment).
         self.watermark_segment = active
@@ -55,19 +54,24 @@ class Positions:
         return segments[-1], segments[-1].size
 
     def note_loaded(self, segment: Segment) -> None:
-        """It is in use, or was until now; another that is not may be unloaded."""
+        """It is in use, or was until now; others that are not may be unloaded."""
         if segment is self._segments[-1] or segment in self._loaded:
             return
-        self._loaded.append(segment)
-        if len(self._loaded) > _LOADED_MAX:
-            # What is not synced keeps its descriptor: a new one might not be told of a failed write.
-            idle = next((known for known in self._loaded if known not in self._unsynced.segments), None)
-            if idle is not None:
-                self._loaded.remove(idle)
-                idle.unload()
+        self._loaded[segment] = None
+        self.unload(LOADED_MAX)
 
-    def keep_tail(self, tail: tuple[int, Segment, int], committed: bool) -> None:
-        if committed:
+    def unload(self, kept: int) -> None:
+        """Let go of closed segments, the oldest first, until so many are left that keep a descriptor."""
+        if len(self._loaded) <= kept:
+            return
+        # What is not synced keeps its descriptor: a new one might not be told of a failed write.
+        idle = [segment for segment in self._loaded if segment.synced_size >= segment.size]
+        for segment in idle[: len(self._loaded) - kept]:
+            del self._loaded[segment]
+            segment.unload()
+
+    def keep_tail(self, tail: tuple[int, Segment, int], upto: Bound) -> None:
+        if upto is not Bound.END:
             self.tail = tail
             return
         self.tails[tail[0]] = tail
@@ -100,15 +104,15 @@ class Positions:
 
     def cut(self) -> None:
         """The log ends earlier now; where the watermark lies is told next."""
-        self._loaded = [segment for segment in self._loaded if segment in self._segments[:-1]]
+        left = set(self._segments[:-1])
+        self._loaded = {segment: None for segment in self._loaded if segment in left}
         self.tail = (-1, self._segments[-1], 0)
         self.tails.clear()
         self.ends.clear()
 
     def forget(self, segment: Segment) -> None:
         """It has left the log: nothing may lead to it any more."""
-        if segment in self._loaded:
-            self._loaded.remove(segment)
+        self._loaded.pop(segment, None)
         self.tails.clear()
         if self.tail[1] is segment:
             self.tail = (-1, self._segments[-1], 0)

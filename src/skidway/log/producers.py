@@ -10,6 +10,9 @@ how often its tail had been cut.
 """
 
 import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -18,17 +21,27 @@ from crc32c import crc32c
 from skidway.errors import InvalidProducerEpoch, OutOfOrderSequence
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, PRODUCER_BATCHES_REMEMBERED
 from skidway.ports import Buffer
-from skidway.records.batch import BatchHeader
+from skidway.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 
 SNAPSHOT_VERSION = 1
 _PREAMBLE = Struct(">hIi")  # version, CRC of what follows it, number of producers
 _ENTRY = Struct(">qhiqiqiq")
 _CRC_END = 6
+_OF_TRANSACTIONS = TRANSACTIONAL_BIT | CONTROL_BIT
 _OLDER_MARK = b"skidway1"
 _START_OFFSET = Struct(">q")
 _TRUNCATIONS = Struct(">i")
 _OLDER_COUNT = Struct(">b")
 _OLDER_BATCH = Struct(">iqiq")
+
+# What is kept of a producer: epoch, coordinator epoch, last timestamp, start of its transaction, when it was last heard
+# of; then the batches it is remembered by: last sequence, last offset, offset delta, timestamp.
+_HEAD = Struct("<hiqqq")
+_EPOCH = Struct("<h")
+_SEEN = Struct("<qq")
+_SEEN_AT = _HEAD.size - _SEEN.size
+_BATCH = Struct("<iqiq")
+_BATCHES_BYTES_MAX = PRODUCER_BATCHES_REMEMBERED * _BATCH.size
 
 # One remembered batch: (first sequence, last sequence, last offset, offset delta, timestamp).
 Remembered = tuple[int, int, int, int, int]
@@ -51,26 +64,18 @@ def sequence_after(sequence: int, steps: int) -> int:
     return (sequence + steps) & INT32_MAX
 
 
+@dataclass(slots=True)
 class Producer:
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "epoch",
-        "last_timestamp",
-        "producer_id",
-        "seen_ms",
-        "transaction_start",
-    )
+    """One producer as it is described; what a partition keeps of it is packed."""
 
-    def __init__(self, producer_id: int, epoch: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = epoch
-        self.coordinator_epoch = -1
-        self.last_timestamp = -1
-        self.transaction_start = -1
-        self.batches: list[Remembered] = []
-        # When this broker last heard of it. Record timestamps are the client's word and may lie years back.
-        self.seen_ms = 0
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int = -1
+    last_timestamp: int = -1
+    transaction_start: int = -1
+    seen_ms: int = 0
+    """When this broker last heard of it. Record timestamps are the client's word and may lie years back."""
+    batches: list[Remembered] = field(default_factory=list)
 
     @property
     def last_sequence(self) -> int:
@@ -81,8 +86,32 @@ class Producer:
         return (self.epoch, self.coordinator_epoch, self.last_timestamp, self.transaction_start, tuple(self.batches))
 
 
+class Entries(Mapping[int, Producer]):
+    """Producers by their ids, unpacked when they are looked at."""
+
+    __slots__ = ("_packed",)
+
+    def __init__(self, packed: dict[int, bytes]) -> None:
+        self._packed = packed
+
+    def __getitem__(self, producer_id: int) -> Producer:
+        return _unpack(producer_id, self._packed[producer_id])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def __contains__(self, producer_id: object) -> bool:
+        return producer_id in self._packed
+
+
 class Producers:
-    __slots__ = ("count_max", "entries", "expiry_ms")
+    """Each producer is one bytes object that is replaced, never changed: it takes half the memory of an object with a
+    list, and a copy of the dict is a picture that a worker can turn into a snapshot."""
+
+    __slots__ = ("_packed", "count_max", "expiry_ms")
 
     def __init__(
         self,
@@ -90,40 +119,50 @@ class Producers:
         count_max: int = DEFAULT_LIMITS.producers_per_partition_max,
         expiry_ms: int = DEFAULT_LIMITS.producer_expiry_ms,
     ) -> None:
-        self.entries: dict[int, Producer] = {}
+        self._packed: dict[int, bytes] = {}
         self.count_max = count_max
         self.expiry_ms = expiry_ms
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self._packed)
+
+    @property
+    def entries(self) -> Entries:
+        return Entries(self._packed)
+
+    def knows(self, producer_id: int) -> bool:
+        return producer_id in self._packed
+
+    def clear(self) -> None:
+        self._packed = {}
 
     def check(self, header: BatchHeader) -> int | None:
         """The offset a repeated batch got the first time; None for one that may be appended."""
-        producer = self.entries.get(header.producer_id)
-        if producer is None:
+        packed = self._packed.get(header.producer_id)
+        if packed is None:
             # Forgotten or new: any sequence may begin, as its earlier batches may have been deleted.
             return None
         epoch = header.producer_epoch
-        if epoch < producer.epoch:
-            raise InvalidProducerEpoch(
-                f"producer {header.producer_id} has epoch {producer.epoch}, the batch has {epoch}"
-            )
+        (known_epoch,) = _EPOCH.unpack_from(packed)
+        if epoch < known_epoch:
+            raise InvalidProducerEpoch(f"producer {header.producer_id} has epoch {known_epoch}, the batch has {epoch}")
         first = header.base_sequence
-        if epoch > producer.epoch:
+        if epoch > known_epoch:
             if first != 0:
                 raise OutOfOrderSequence(
                     f"producer {header.producer_id} begins epoch {epoch} with sequence {first} instead of 0"
                 )
             return None
-        batches = producer.batches
         # A transaction marker leaves an epoch without batches: sequence -1, so that 0 comes next.
-        last = batches[-1][1] if batches else -1
+        last = -1
+        if len(packed) > _HEAD.size:
+            last = _BATCH.unpack_from(packed, len(packed) - _BATCH.size)[0]
         if first == ((last + 1) & INT32_MAX):
             return None
         last_sequence = sequence_after(first, header.last_offset_delta)
-        for known_first, known_last, last_offset, offset_delta, _ in batches:
-            if known_first == first and known_last == last_sequence:
-                return last_offset - offset_delta
+        for known_last, last_offset, offset_delta, _ in _BATCH.iter_unpack(memoryview(packed)[_HEAD.size :]):
+            if known_last == last_sequence and (known_last - offset_delta) & INT32_MAX == first:
+                return int(last_offset - offset_delta)
         raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {first} after {last}")
 
     def record(
@@ -137,86 +176,71 @@ class Producers:
         attributes: int,
         now_ms: int,
     ) -> None:
-        producer = self.entries.get(producer_id)
-        if producer is None:
-            if len(self.entries) >= self.count_max:
-                self._evict()
-            producer = self.entries[producer_id] = Producer(producer_id, epoch)
-        elif epoch != producer.epoch:
-            producer.epoch = epoch
-            producer.batches.clear()
-        producer.last_timestamp = timestamp
-        producer.seen_ms = now_ms
-        if attributes & 0x30:
-            self._record_transactional(producer, base_offset, attributes)
-            if attributes & 0x20:
-                return
-        batches = producer.batches
-        if len(batches) == PRODUCER_BATCHES_REMEMBERED:
-            del batches[0]
-        last_sequence = (first_sequence + offset_delta) & INT32_MAX
-        batches.append((first_sequence, last_sequence, base_offset + offset_delta, offset_delta, timestamp))
+        packed = self._packed.get(producer_id)
+        coordinator_epoch = transaction_start = -1
+        batches = b""
+        if packed is not None:
+            known_epoch, coordinator_epoch, _, transaction_start, _ = _HEAD.unpack_from(packed)
+            if epoch == known_epoch:
+                batches = packed[_HEAD.size :]
+        elif len(self._packed) >= self.count_max:
+            self._evict()
+        if attributes & _OF_TRANSACTIONS:
+            if attributes & CONTROL_BIT:
+                transaction_start = -1
+            elif transaction_start < 0:
+                transaction_start = base_offset
+        if not attributes & CONTROL_BIT:
+            if len(batches) == _BATCHES_BYTES_MAX:
+                batches = batches[_BATCH.size :]
+            last_sequence = (first_sequence + offset_delta) & INT32_MAX
+            batches += _BATCH.pack(last_sequence, base_offset + offset_delta, offset_delta, timestamp)
+        self._packed[producer_id] = _HEAD.pack(epoch, coordinator_epoch, timestamp, transaction_start, now_ms) + batches
 
-    def _record_transactional(self, producer: Producer, base_offset: int, attributes: int) -> None:
-        if attributes & 0x20:
-            producer.transaction_start = -1
-        elif producer.transaction_start < 0:
-            producer.transaction_start = base_offset
-
-    def bear_leap(self, leap_ms: int, before_ms: int) -> None:
-        """The clock leapt forwards: who was heard of `before_ms`, as it reads now, was not silent for as long as it
-        seems. Forgotten in the middle of its work it would get what it sends again stored twice."""
-        for producer in self.entries.values():
-            if producer.seen_ms < before_ms:
-                producer.seen_ms += leap_ms
+    def compensate_clock_jump(self, leap_ms: int, before_ms: int) -> None:
+        """The clock jumped forwards: producers that last wrote before `before_ms`, as the clock reads now, were idle
+        for less time than it seems. If an active producer were forgotten, its retries would be stored twice."""
+        for producer_id, packed in self._packed.items():
+            head = _HEAD.unpack_from(packed)
+            if head[4] < before_ms:
+                self._packed[producer_id] = _HEAD.pack(*head[:4], head[4] + leap_ms) + packed[_HEAD.size :]
 
     def expire(self, now_ms: int) -> list[int]:
         """Forget producers that were silent for too long, but none that has a transaction open."""
-        limit = now_ms - self.expiry_ms
-        gone = [
-            producer.producer_id
-            for producer in self.entries.values()
-            if producer.seen_ms < limit and producer.transaction_start < 0
-        ]
+        return self.forget_silent(now_ms - self.expiry_ms)
+
+    def forget_silent(self, since_ms: int) -> list[int]:
+        """Forget producers that were not heard of since then, but none that has a transaction open."""
+        gone = []
+        for producer_id, packed in self._packed.items():
+            transaction_start, seen_ms = _SEEN.unpack_from(packed, _SEEN_AT)
+            if seen_ms < since_ms and transaction_start < 0:
+                gone.append(producer_id)
         for producer_id in gone:
-            del self.entries[producer_id]
+            del self._packed[producer_id]
         return gone
 
     def _evict(self) -> None:
         # A tenth at once: looking for the oldest costs a pass over all of them.
-        idle = sorted(
-            (producer for producer in self.entries.values() if producer.transaction_start < 0),
-            key=lambda producer: producer.seen_ms,
-        )
-        for producer in idle[: max(1, self.count_max // 10)]:
-            del self.entries[producer.producer_id]
+        idle = []
+        for producer_id, packed in self._packed.items():
+            transaction_start, seen_ms = _SEEN.unpack_from(packed, _SEEN_AT)
+            if transaction_start < 0:
+                idle.append((seen_ms, producer_id))
+        # By time only: of those heard of in the same millisecond the first to come is the first to go.
+        idle.sort(key=itemgetter(0))
+        for _, producer_id in idle[: max(1, self.count_max // 10)]:
+            del self._packed[producer_id]
 
     def state(self) -> dict[int, tuple[object, ...]]:
-        return {producer_id: self.entries[producer_id].state() for producer_id in sorted(self.entries)}
+        return {producer_id: self.entries[producer_id].state() for producer_id in sorted(self._packed)}
+
+    def snapshot(self, start_offset: int = 0, truncations: int = 0) -> "Snapshot":
+        """What is known now; quick, however many there are."""
+        return Snapshot(self._packed.copy(), start_offset, truncations)
 
     def to_snapshot(self, start_offset: int = 0, truncations: int = 0) -> bytes:
-        body = bytearray(_PREAMBLE.pack(SNAPSHOT_VERSION, 0, len(self.entries)))
-        older = bytearray(_OLDER_MARK + _START_OFFSET.pack(start_offset))
-        for producer in self.entries.values():
-            _, last_sequence, last_offset, offset_delta, timestamp = (
-                producer.batches[-1] if producer.batches else (-1, -1, -1, 0, producer.last_timestamp)
-            )
-            body += _ENTRY.pack(
-                producer.producer_id,
-                producer.epoch,
-                last_sequence,
-                last_offset,
-                offset_delta,
-                producer.last_timestamp,
-                producer.coordinator_epoch,
-                producer.transaction_start,
-            )
-            older += _OLDER_COUNT.pack(max(0, len(producer.batches) - 1))
-            for _, last_sequence, last_offset, offset_delta, timestamp in producer.batches[:-1]:
-                older += _OLDER_BATCH.pack(last_sequence, last_offset, offset_delta, timestamp)
-        body += older + _TRUNCATIONS.pack(truncations)
-        body[2:_CRC_END] = crc32c(memoryview(body)[_CRC_END:]).to_bytes(4, "big")
-        return bytes(body)
+        return self.snapshot(start_offset, truncations).to_bytes()
 
     def load_snapshot(self, data: Buffer, now_ms: int) -> Taken:
         """Replace all state by the snapshot's.
@@ -229,8 +253,60 @@ class Producers:
             raise CorruptSnapshot(str(error)) from error
         for producer in entries:
             producer.seen_ms = now_ms
-        self.entries = {producer.producer_id: producer for producer in entries}
+        self._packed = {producer.producer_id: _pack(producer) for producer in entries}
         return taken
+
+
+class Snapshot:
+    """The producers of one moment, to be written by a worker."""
+
+    __slots__ = ("_packed", "_start_offset", "_truncations")
+
+    def __init__(self, packed: dict[int, bytes], start_offset: int, truncations: int) -> None:
+        self._packed = packed
+        self._start_offset = start_offset
+        self._truncations = truncations
+
+    def to_bytes(self) -> bytes:
+        body = bytearray(_PREAMBLE.pack(SNAPSHOT_VERSION, 0, len(self._packed)))
+        older = bytearray(_OLDER_MARK + _START_OFFSET.pack(self._start_offset))
+        for producer_id, packed in self._packed.items():
+            epoch, coordinator_epoch, last_timestamp, transaction_start, _ = _HEAD.unpack_from(packed)
+            batches = list(_BATCH.iter_unpack(memoryview(packed)[_HEAD.size :]))
+            last_sequence, last_offset, offset_delta, _ = batches[-1] if batches else (-1, -1, 0, 0)
+            body += _ENTRY.pack(
+                producer_id,
+                epoch,
+                last_sequence,
+                last_offset,
+                offset_delta,
+                last_timestamp,
+                coordinator_epoch,
+                transaction_start,
+            )
+            older += _OLDER_COUNT.pack(max(0, len(batches) - 1))
+            for batch in batches[:-1]:
+                older += _OLDER_BATCH.pack(*batch)
+        body += older + _TRUNCATIONS.pack(self._truncations)
+        body[2:_CRC_END] = crc32c(memoryview(body)[_CRC_END:]).to_bytes(4, "big")
+        return bytes(body)
+
+
+def _pack(producer: Producer) -> bytes:
+    head = _HEAD.pack(
+        producer.epoch,
+        producer.coordinator_epoch,
+        producer.last_timestamp,
+        producer.transaction_start,
+        producer.seen_ms,
+    )
+    return head + b"".join(_BATCH.pack(*batch[1:]) for batch in producer.batches)
+
+
+def _unpack(producer_id: int, packed: bytes) -> Producer:
+    batches = [_batch(*fields) for fields in _BATCH.iter_unpack(memoryview(packed)[_HEAD.size :])]
+    epoch, coordinator_epoch, last_timestamp, transaction_start, seen_ms = _HEAD.unpack_from(packed)
+    return Producer(producer_id, epoch, coordinator_epoch, last_timestamp, transaction_start, seen_ms, batches)
 
 
 def _batch(last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> Remembered:

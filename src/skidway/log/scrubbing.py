@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from skidway.errors import DamagedLog
+from skidway.log.health import SOUND
 from skidway.log.segment import Segment
 from skidway.ports import Disk, File
 from skidway.records.batch import CHECKED_POSITION, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
+from skidway.records.header_fields import BASE_OFFSET, BATCH_LENGTH, CRC, LAST_OFFSET_DELTA, LEADER_EPOCH, MAGIC_BYTE
 
 if TYPE_CHECKING:
     from skidway.log.log import Log
@@ -63,7 +65,6 @@ class CheckTicket:
     """Reads one slice. `damage` says what is wrong with it; an OSError, that it could not be read now."""
 
     __slots__ = ("_batches", "_disk", "_end", "_end_offset", "_path", "_progress", "bytes_read", "damage")
-    maintenance = True
 
     def __init__(self, disk: Disk, path: str, end: int, end_offset: int, progress: Progress) -> None:
         self._disk = disk
@@ -127,21 +128,23 @@ class CheckTicket:
         """How many of its bytes the checksum covers, and the checksum."""
         progress = self._progress
         fields = HEADER.unpack_from(data, at)
-        size = fields[1] + PREFIX_BYTES
-        if fields[3] != MAGIC or size < HEADER_BYTES or position + size > self._end:
+        size = fields[BATCH_LENGTH] + PREFIX_BYTES
+        if fields[MAGIC_BYTE] != MAGIC or size < HEADER_BYTES or position + size > self._end:
             raise DamagedLog(f"{self._path} has no batch at byte {position}")
-        last_offset = fields[0] + fields[6]
-        if fields[0] < progress.next_offset or not fields[0] <= last_offset < self._end_offset:
+        last_offset = fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA]
+        if fields[BASE_OFFSET] < progress.next_offset or not fields[BASE_OFFSET] <= last_offset < self._end_offset:
             raise DamagedLog(
-                f"{self._path} has a batch at byte {position} with offsets that belong elsewhere ({fields[0]})"
+                f"{self._path} has a batch at byte {position} with offsets that belong elsewhere "
+                f"({fields[BASE_OFFSET]})"
             )
-        if fields[2] < progress.epoch:
+        if fields[LEADER_EPOCH] < progress.epoch:
             raise DamagedLog(
-                f"{self._path} has a batch at byte {position} with the leader epoch {fields[2]}, an older one"
+                f"{self._path} has a batch at byte {position} with the leader epoch {fields[LEADER_EPOCH]}, "
+                "an older one"
             )
-        progress.next_offset, progress.epoch = last_offset + 1, fields[2]
+        progress.next_offset, progress.epoch = last_offset + 1, fields[LEADER_EPOCH]
         self._batches += 1
-        return size - CHECKED_POSITION, fields[4]
+        return size - CHECKED_POSITION, fields[CRC]
 
 
 class SegmentCheck:
@@ -163,7 +166,7 @@ class SegmentCheck:
         """The segment is not what it was when this began, or nobody believes its log any more."""
         log = self._log
         changed = log.truncated.count != self._cuts or self.segment not in log.segments
-        return changed or log.failure is not None
+        return changed or log.health is not SOUND
 
     def begin(self) -> CheckTicket:
         segment = self.segment
@@ -183,7 +186,7 @@ class SegmentCheck:
 
 def next_check(log: Log, after: int = -1) -> SegmentCheck | None:
     """The first segment with something to check that begins behind this offset; None when there is none."""
-    if log.failure is not None:
+    if log.health is not SOUND:
         return None
     segments = log.segments
     for number, segment in enumerate(segments):

@@ -12,6 +12,10 @@ from skidway.log.index import OffsetIndex, TimeIndex
 from skidway.log.settings import LogSettings
 from skidway.ports import Disk, File
 from skidway.records.batch import HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
+from skidway.records.header_fields import (
+    BATCH_LENGTH,
+    MAGIC_BYTE,
+)
 
 NEVER = INT64_MAX
 _LOOK_BYTES = 8192
@@ -35,6 +39,12 @@ def offset_in_name(name: str, suffix: str) -> int | None:
     return offset if offset <= INT64_MAX else None
 
 
+def unreadable(directory: str, error: OSError) -> StorageError:
+    """What a reader is told. A file that is missing does not come back by itself; other trouble may pass."""
+    kind = DamagedLog if isinstance(error, FileNotFoundError) else StorageError
+    return kind(f"{directory}: {error}")
+
+
 class _IndexLies(Exception):
     """An index entry points at another batch than it says."""
 
@@ -49,6 +59,7 @@ class Segment:
         "directory",
         "disk",
         "first_timestamp",
+        "given_up",
         "index_due",
         "index_saved",
         "max_timestamp",
@@ -68,6 +79,8 @@ class Segment:
         self.synced_size = size
         self.created_ms = created_ms
         self.first_timestamp = -1
+        # It has left its log: its file may go. Workers read this, so it is set before the file is renamed or removed.
+        self.given_up = False
         self.max_timestamp = -1
         self.max_timestamp_offset = -1
         # A batch that begins after this position gets an index entry.
@@ -124,6 +137,12 @@ class Segment:
         if self.index_saved:
             self._index = None
             self._times = None
+
+    def release_file(self) -> None:
+        """Let go of the descriptor alone; it is opened again on first use."""
+        # Bytes behind the end, of an append that failed, would be taken for the end of the file by whoever opens it.
+        if self._file is not None and not self.pinned and self.disk.size(self.path(".log")) == self.size:
+            self._file = None
 
     def read_index_files(self) -> bool:
         """Load the indexes as they are on disk. False when they are missing or cannot belong to this segment."""
@@ -217,7 +236,9 @@ class Segment:
     def batches(self, position: int, end: int) -> Iterator[Batch]:
         """The batches from `position` on, by their headers. Only for bytes that were proven before."""
         for at, fields in self.headers(position, end):
-            yield at, fields[0], fields[0] + fields[6], fields[1] + PREFIX_BYTES, fields[8], fields[2]
+            # Unpacked at once: every read that has to look for its offset walks over headers here.
+            base_offset, length, epoch, _, _, _, delta, _, timestamp, _, _, _, _ = fields
+            yield at, base_offset, base_offset + delta, length + PREFIX_BYTES, timestamp, epoch
 
     def headers(self, position: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Where each batch begins and all fields of its header."""
@@ -233,11 +254,26 @@ class Segment:
                 if len(chunk) < HEADER_BYTES:
                     raise DamagedLog(f"{self.path('.log')} ends inside a batch at {position}")
             fields = unpack(chunk, at)
-            size = fields[1] + PREFIX_BYTES
-            if size < HEADER_BYTES or fields[3] != MAGIC:
+            size = fields[BATCH_LENGTH] + PREFIX_BYTES
+            if size < HEADER_BYTES or fields[MAGIC_BYTE] != MAGIC:
                 raise DamagedLog(f"{self.path('.log')} has no batch at {position}")
             yield position, fields
             position += size
+
+    def end_offset(self) -> int:
+        """The offset behind its last batch. StorageError when it does not end with a whole one."""
+        try:
+            return self._end_offset(self.index.positions[-1] if len(self.index) else 0)
+        except StorageError:
+            return self._end_offset(0)
+
+    def _end_offset(self, position: int) -> int:
+        end_offset = self.base_offset
+        for at, _, last_offset, size, _, _ in self.batches(position, self.size):
+            if at + size > self.size:
+                raise DamagedLog(f"{self.path('.log')} ends inside a batch at {at}")
+            end_offset = last_offset + 1
+        return end_offset
 
     def find(self, offset: int) -> Batch | None:
         """The first batch that ends at or after `offset`; None when the segment has none."""

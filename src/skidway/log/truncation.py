@@ -11,22 +11,38 @@ is left is the old log or a shorter part of its beginning. A log that begins ane
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from skidway.errors import StorageError
-from skidway.log.checkpoints import DAMAGED, LEADER_EPOCHS, TRUNCATED, Truncated, write_truncated
+from skidway.errors import FailedCut, StorageError
+from skidway.log.compaction.swapping import INDEX_SUFFIXES, SEGMENT_SUFFIXES
+from skidway.log.durability.checkpoints import (
+    DAMAGED,
+    LEADER_EPOCHS,
+    TRUNCATED,
+    WAS_DAMAGED,
+    Truncated,
+    write_truncated,
+)
+from skidway.log.durability.sync import SyncHistory, snapshot_offset, snapshot_path
 from skidway.log.epochs import LeaderEpochs
+from skidway.log.health import SOUND, ReadOnly, begun_anew
 from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.segment import Segment, segment_name
-from skidway.log.swapping import INDEX_SUFFIXES, SEGMENT_SUFFIXES
-from skidway.log.sync import Health, snapshot_offset, snapshot_path
 from skidway.ports import Disk
+from skidway.records.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    LAST_OFFSET_DELTA,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+)
 
 if TYPE_CHECKING:
     from skidway.log.log import Log
 
-_DROPPED = (*SEGMENT_SUFFIXES, ".snapshot", ".deleted", ".swap", ".cleaned", LEADER_EPOCHS, DAMAGED)
+_DROPPED = (*SEGMENT_SUFFIXES, ".snapshot", ".deleted", ".swap", ".cleaned", LEADER_EPOCHS, DAMAGED, WAS_DAMAGED)
 
 
 def mark(disk: Disk, directory: str, truncated: Truncated) -> None:
@@ -45,13 +61,6 @@ def begin_anew(disk: Disk, directory: str, truncated: Truncated) -> Truncated:
     return done
 
 
-def mark_damaged(log: Log, reason: str) -> None:
-    """Until it is begun anew, nobody believes it: the next start would not look at what was proven once. A disk that
-    refuses leaves it to whoever comes upon the damage again."""
-    with suppress(OSError):
-        log.disk.write_atomic(f"{log.directory}/{DAMAGED}", reason.encode())
-
-
 def forget(log: Log) -> None:
     """Every file tells the truth about the log now; what a void checkpoint left is gone durably. A disk that refuses is
     asked again after the next save."""
@@ -66,12 +75,12 @@ def forget(log: Log) -> None:
 def is_over(log: Log) -> bool:
     """Whether there is a truncation to forget, no work under way that was begun before it, and nothing to save."""
     busy = log.is_checkpointing or log.epochs_changed
-    return log.truncated.is_marked and log.failure is None and not busy
+    return log.truncated.is_marked and log.health is SOUND and not busy
 
 
 def truncate(log: Log, offset: int, now_ms: int) -> None:
-    if log.failure is not None:
-        raise StorageError(log.failure)
+    if log.health is not SOUND:
+        raise log.refusal()
     if offset < log.start_offset:
         restart(log, offset, now_ms)
         return
@@ -91,7 +100,7 @@ def truncate(log: Log, offset: int, now_ms: int) -> None:
         restart(log, log.start_offset, now_ms)
         return
     _stop_compaction(log, segment.base_offset)
-    _decide(log, log.truncated.cut(end_offset, log.start_offset))
+    _decide(log, log.truncated.cut(end_offset, log.start_offset), end_offset)
     try:
         _cut(log, segment, position, end_offset, now_ms)
     except (OSError, StorageError) as error:
@@ -99,13 +108,15 @@ def truncate(log: Log, offset: int, now_ms: int) -> None:
 
 
 def restart(log: Log, offset: int, now_ms: int) -> None:
-    if log.failure is not None and not log.quarantined:
-        raise StorageError(log.failure)
+    if isinstance(log.health, ReadOnly):
+        raise log.refusal()
     if any(item.begun is not None and item.segment.base_offset == offset for item in log.doomed):
-        raise StorageError(f"{log.directory}: an old segment at offset {offset} is being removed; try again later")
+        raise StorageError(f"{log.directory}: an old segment at offset {offset} is being removed; retry later")
     _stop_compaction(log, -1)
     truncated = log.truncated.cut(0, offset, restart_at=offset)
-    _decide(log, truncated)
+    _decide(log, truncated, offset)
+    for gone in log.segments:
+        gone.given_up = True
     try:
         log.truncated = begin_anew(log.disk, log.directory, truncated)
         segment = Segment(log.disk, log.directory, offset, 0, now_ms)
@@ -115,11 +126,10 @@ def restart(log: Log, offset: int, now_ms: int) -> None:
         raise _failed(log, error) from error
     log.segments[:] = [segment]
     log.doomed.clear()
-    log.producers.entries = {}
+    log.producers.clear()
     log.epochs = LeaderEpochs()
-    log.failure = None
-    log.quarantined = False
-    log.unsynced.health = Health()  # a sync that failed was one of other files
+    log.health = begun_anew(log.health)
+    log.unsynced.history = SyncHistory()  # a sync that failed was one of other files
     log.start_offset = log.synced_offset = log.high_watermark = offset
     log.end_at(offset, 0)
 
@@ -128,19 +138,22 @@ def _failed(log: Log, error: Exception) -> StorageError:
     """Half done, and what is in memory is not what is on disk: only a start brings them together, or to begin anew.
     Until then nobody may read it, nor lead with it."""
     reason = f"{log.directory} could not be truncated: {error}"
-    log.fail(reason)
-    log.quarantined = True
-    return StorageError(reason)
+    log.quarantine(reason)
+    return FailedCut(reason) if isinstance(error, OSError) else StorageError(reason)
 
 
-def _decide(log: Log, truncated: Truncated) -> None:
+def _decide(log: Log, truncated: Truncated, end_offset: int) -> None:
     """From here on there is no way back. A disk that has no room for the decision leaves the log as it was."""
+    synced_offset = log.synced_offset
+    # Before the file is there: power that is lost while it is written may leave it, and the next start obeys it.
+    log.synced_offset = min(synced_offset, end_offset)
     try:
         mark(log.disk, log.directory, truncated)
     except OSError as error:
         if _is_marked(log, truncated):
             raise _failed(log, error) from error
-        raise StorageError(f"{log.directory} was not truncated, try again later: {error}") from error
+        log.synced_offset = synced_offset
+        raise StorageError(f"{log.directory} was not truncated, retry later: {error}") from error
     log.truncated = truncated
 
 
@@ -182,6 +195,7 @@ def _cut(log: Log, segment: Segment, position: int, end_offset: int, now_ms: int
     log.epochs.truncate_to(end_offset)
     while log.segments[-1] is not segment:
         gone = log.segments.pop()
+        gone.given_up = True
         for suffix in SEGMENT_SUFFIXES:
             disk.remove(gone.path(suffix))
     for suffix in INDEX_SUFFIXES:
@@ -200,7 +214,7 @@ def _producers_at(log: Log, end_offset: int, now_ms: int) -> tuple[Producers, in
     producers = Producers(count_max=log.producers.count_max, expiry_ms=log.producers.expiry_ms)
     offset, recovery_point = _load_snapshot(log, producers, now_ms)
     if not log.producers.entries:
-        producers.entries = {}
+        producers.clear()
         return producers, recovery_point
     # Segments that were given up stay on disk until a snapshot covers them.
     given_up = [
@@ -212,8 +226,17 @@ def _producers_at(log: Log, end_offset: int, now_ms: int) -> tuple[Producers, in
             continue
         first = segment.find(offset)
         for _, fields in segment.headers(first[0] if first else segment.size, segment.size):
-            if fields[9] >= 0:
-                producers.record(fields[9], fields[10], fields[11], fields[0], fields[6], fields[8], fields[5], now_ms)
+            if fields[PRODUCER_ID] >= 0:
+                producers.record(
+                    fields[PRODUCER_ID],
+                    fields[PRODUCER_EPOCH],
+                    fields[BASE_SEQUENCE],
+                    fields[BASE_OFFSET],
+                    fields[LAST_OFFSET_DELTA],
+                    fields[MAX_TIMESTAMP],
+                    fields[ATTRIBUTES],
+                    now_ms,
+                )
     return producers, recovery_point
 
 
@@ -227,5 +250,5 @@ def _load_snapshot(log: Log, producers: Producers, now_ms: int) -> tuple[int, in
             continue
         if not log.truncated.voids(offset, taken.truncations):
             return offset, offset if taken.start_offset is not None else 0
-    producers.entries = {}
+    producers.clear()
     return 0, 0

@@ -1,14 +1,15 @@
 """Broker settings as admin tools see and change them.
 
 The broker names of topic settings (`log.retention.ms`, `message.max.bytes`, ...) can be changed at run time, for one
-broker or for all: they are defaults that topics without an override follow. Everything else is shown read-only, as
-the operator's configuration file set it (`static`), under the names Kafka's tools know.
+broker or for all: they are defaults that topics without an override follow. Everything else that has an effect is
+shown read-only, as the operator's configuration file set it (`static`), under the names Kafka's tools know. Kafka's
+other settings (`idle_configs`) have no effect: they are shown, and stored where Kafka would.
 """
 
 from collections.abc import Collection, Mapping
 
 from skidway.errors import InvalidConfig, InvalidRequest
-from skidway.limits import DEFAULT_LIMITS, INT64_MAX
+from skidway.limits import DEFAULT_LIMITS, DEFAULT_SEND_BUFFER_BYTES, INT64_MAX, MIB
 from skidway.metadata.config_keys import (
     NO_DEFAULTS,
     ConfigEntry,
@@ -19,65 +20,126 @@ from skidway.metadata.config_keys import (
     Synonym,
     at_least,
 )
+from skidway.metadata.idle_configs import IDLE_KEYS
 from skidway.metadata.topic_configs import BROKER_NAMES, TOPIC_KEYS, BrokerName, TopicKey
 
 _B, _S, _I, _L = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 
 _STATIC = (
-    ConfigKey("advertised.listeners", _S, "", "The addresses clients are told to connect to."),
+    ConfigKey("advertised.listeners", _S, "", "The addresses that clients connect to."),
     ConfigKey("auto.create.topics.enable", _B, "true", "Whether asking for an unknown topic creates it."),
     ConfigKey("broker.id", _I, "-1", "The number of this broker in its cluster.", at_least(-1)),
-    ConfigKey("broker.rack", _S, "", "Where this broker stands; replicas are spread over racks."),
+    ConfigKey(
+        "broker.heartbeat.interval.ms", _I, "200", "How often this broker reports to the controller.", at_least(1)
+    ),
+    ConfigKey("broker.rack", _S, "", "The rack of this broker; replicas are spread over racks."),
+    ConfigKey(
+        "broker.session.timeout.ms",
+        _I,
+        "1200",
+        "The time without a heartbeat after which the controller fences a broker.",
+        at_least(1),
+    ),
     ConfigKey(
         "connections.max.idle.ms",
         _L,
         str(DEFAULT_LIMITS.connection_idle_ms),
         "How long a connection may be silent before it is closed.",
     ),
-    ConfigKey("default.replication.factor", _I, "1", "Replicas of a topic that asks for no number.", at_least(1)),
+    ConfigKey(
+        "controller.quorum.voters", ConfigType.LIST, "", "The voters of the metadata quorum when this node was new."
+    ),
+    ConfigKey(
+        "default.replication.factor", _I, "1", "Replicas of a topic that is created without a number.", at_least(1)
+    ),
     ConfigKey("delete.topic.enable", _B, "true", "Whether topics can be deleted."),
     ConfigKey(
         "fetch.max.bytes", _I, str(DEFAULT_LIMITS.fetch_bytes_max), "The largest fetch response.", at_least(1024)
     ),
-    ConfigKey("group.consumer.heartbeat.interval.ms", _I, "5000", "How often members of the new protocol report."),
+    ConfigKey(
+        "group.consumer.heartbeat.interval.ms",
+        _I,
+        "5000",
+        "How often members of the consumer protocol send heartbeats.",
+    ),
     ConfigKey("group.consumer.max.heartbeat.interval.ms", _I, "15000", "The longest such interval of a single group."),
     ConfigKey("group.consumer.max.session.timeout.ms", _I, "60000", "The longest session timeout of a single group."),
-    ConfigKey("group.consumer.max.size", _I, "2147483647", "Members of one group of the new protocol."),
+    ConfigKey("group.consumer.max.size", _I, "2147483647", "Members of one group of the consumer protocol."),
     ConfigKey("group.consumer.min.heartbeat.interval.ms", _I, "5000", "The shortest interval of a single group."),
     ConfigKey("group.consumer.min.session.timeout.ms", _I, "45000", "The shortest session timeout of a single group."),
-    ConfigKey("group.consumer.session.timeout.ms", _I, "45000", "Silence after which such a member is out."),
+    ConfigKey(
+        "group.consumer.session.timeout.ms",
+        _I,
+        "45000",
+        "The time without a heartbeat after which a member of the consumer protocol is removed.",
+    ),
     ConfigKey("group.initial.rebalance.delay.ms", _I, "3000", "How long an empty group waits for more members."),
     ConfigKey("group.max.session.timeout.ms", _I, "1800000", "The longest session a member may ask for."),
     ConfigKey("group.max.size", _I, "2147483647", "Members of one classic group."),
     ConfigKey("group.min.session.timeout.ms", _I, "6000", "The shortest session a member may ask for."),
+    ConfigKey("inter.broker.listener.name", _S, "", "The listener by which nodes speak to each other."),
     ConfigKey("listeners", _S, "", "The addresses this broker listens on."),
-    ConfigKey("log.cleaner.backoff.ms", _L, "15000", "How often logs are looked at for compaction.", at_least(0)),
+    ConfigKey("log.dir", _S, "", "The data directory."),
+    ConfigKey("log.dirs", _S, "", "The data directories; there is one."),
+    ConfigKey("log.retention.check.interval.ms", _L, "300000", "How often the broker checks segments for retention."),
+    ConfigKey("node.id", _I, "-1", "The number of this node in its cluster.", at_least(-1)),
+    ConfigKey("num.partitions", _I, "1", "Partitions of a topic that is created without a number.", at_least(1)),
+    ConfigKey("offset.metadata.max.bytes", _I, "4096", "The longest text that may be committed with an offset."),
+    ConfigKey(
+        "offsets.retention.check.interval.ms", _L, "600000", "How often the broker checks committed offsets for expiry."
+    ),
+    ConfigKey("offsets.retention.minutes", _I, "10080", "How long the offsets of an empty group are kept."),
+    ConfigKey("offsets.topic.num.partitions", _I, "50", "Partitions of the topic that groups are kept in."),
+    ConfigKey("process.roles", ConfigType.LIST, "broker,controller", "What this process does in its cluster."),
+    ConfigKey("replica.lag.time.max.ms", _L, "10000", "How long a replica may be behind and still be in sync."),
+    ConfigKey("socket.request.max.bytes", _I, str(DEFAULT_LIMITS.frame_bytes_max), "The largest request.", at_least(1)),
+    ConfigKey(
+        "socket.send.buffer.bytes",
+        _I,
+        str(DEFAULT_SEND_BUFFER_BYTES),
+        "The send buffer of each client's socket; -1 leaves it to the kernel.",
+        at_least(-1),
+    ),
+)
+CONNECTIONS_MIN = 50
+"""Nodes and administrators need connections too, or nobody could take the change back."""
+_OWN = (
+    ConfigKey(
+        "follower.replication.throttled.rate",
+        _L,
+        str(INT64_MAX),
+        "Bytes per second that throttled replicas here fetch.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "leader.replication.throttled.rate",
+        _L,
+        str(INT64_MAX),
+        "Bytes per second that leaders here send to throttled replicas.",
+        at_least(0),
+    ),
+    ConfigKey("log.cleaner.backoff.ms", _L, "15000", "How often the broker checks which logs to compact.", at_least(0)),
     ConfigKey(
         "log.cleaner.dedupe.buffer.size",
         _L,
         str(DEFAULT_LIMITS.compaction_bytes_max),
         "Memory for the keys of the log that is being compacted.",
+        at_least(MIB),
     ),
-    ConfigKey("log.dir", _S, "", "The data directory."),
-    ConfigKey("log.dirs", _S, "", "The data directories; there is one."),
-    ConfigKey("log.retention.check.interval.ms", _L, "300000", "How often segments are looked at for their age."),
     ConfigKey(
-        "max.connections", _I, str(DEFAULT_LIMITS.connections_max), "Connections of all clients together.", at_least(1)
+        "max.connections",
+        _I,
+        str(DEFAULT_LIMITS.connections_max),
+        "Connections of all clients together.",
+        at_least(CONNECTIONS_MIN),
     ),
     ConfigKey(
         "max.connections.per.ip",
         _I,
         str(DEFAULT_LIMITS.connections_per_ip_max),
         "Connections from one address.",
-        at_least(1),
+        at_least(CONNECTIONS_MIN),
     ),
-    ConfigKey("node.id", _I, "-1", "The number of this node in its cluster.", at_least(-1)),
-    ConfigKey("num.partitions", _I, "1", "Partitions of a topic that asks for no number.", at_least(1)),
-    ConfigKey("offset.metadata.max.bytes", _I, "4096", "The longest text that may be committed with an offset."),
-    ConfigKey("offsets.retention.check.interval.ms", _L, "600000", "How often offsets are looked at for their age."),
-    ConfigKey("offsets.retention.minutes", _I, "10080", "How long the offsets of an empty group are kept."),
-    ConfigKey("offsets.topic.num.partitions", _I, "50", "Partitions of the topic that groups are kept in."),
-    ConfigKey("process.roles", ConfigType.LIST, "broker,controller", "What this process does in its cluster."),
     ConfigKey(
         "producer.id.expiration.ms",
         _I,
@@ -85,16 +147,16 @@ _STATIC = (
         "How long an idle producer's sequence numbers are remembered.",
         at_least(1),
     ),
-    ConfigKey("socket.request.max.bytes", _I, str(DEFAULT_LIMITS.frame_bytes_max), "The largest request.", at_least(1)),
 )
-RATE_KEYS: dict[str, ConfigKey] = {
-    name: ConfigKey(name, _L, str(INT64_MAX), doc, at_least(0))
-    for name, doc in {
-        "follower.replication.throttled.rate": "Bytes per second that throttled replicas here fetch.",
-        "leader.replication.throttled.rate": "Bytes per second that leaders here send to throttled replicas.",
-    }.items()
+OWN_KEYS: dict[str, ConfigKey] = {key.name: key for key in _OWN}
+"""Settings of a broker itself that can be changed at run time: numbers, which `number` tells."""
+LIMIT_NAMES = {
+    "log.cleaner.dedupe.buffer.size": "compaction_bytes_max",
+    "max.connections": "connections_max",
+    "max.connections.per.ip": "connections_per_ip_max",
+    "producer.id.expiration.ms": "producer_expiry_ms",
 }
-"""Settings of a broker itself that can be changed at run time."""
+"""Those that are bounds, and what `limits` calls them."""
 DRAINED = "skidway.drained"
 _DRAINED_KEY = ConfigKey(DRAINED, _B, "false", "Whether this broker is kept empty: no new replicas are placed on it.")
 """Of one broker, never of all."""
@@ -105,10 +167,12 @@ DYNAMIC_NAMES: dict[str, TopicKey] = {key.broker_names[0].name: key for key in T
 def validate_static(static: Mapping[str, str]) -> None:
     """Raises InvalidConfig unless every setting is known and its value is one this broker obeys."""
     for name, text in static.items():
-        if name in BROKER_NAMES or name in RATE_KEYS:
+        if name in BROKER_NAMES or name in OWN_KEYS:
             _accept(name, text)
         elif name in STATIC_KEYS:
             STATIC_KEYS[name].parse(text)
+        elif name in IDLE_KEYS:
+            raise InvalidConfig(f"{name} has no effect here: {IDLE_KEYS[name].why}.")
         else:
             raise InvalidConfig(f"Unknown broker config name: {name}")
 
@@ -128,23 +192,32 @@ def validate_of_all(overrides: Mapping[str, str]) -> None:
     for name, text in overrides.items():
         if name == DRAINED:
             raise InvalidRequest(f"Cannot update {name} for all brokers: set it for one of them.")
-        if name not in DYNAMIC_NAMES and name not in RATE_KEYS:
-            known = name in STATIC_KEYS or name in BROKER_NAMES
-            raise InvalidRequest(
-                f"Cannot update {name} dynamically: it is set in the broker's configuration file."
-                if known
-                else f"Cannot update {name} dynamically: there is no such broker config."
-            )
+        if dynamic_key(name) is None:
+            raise InvalidRequest(f"Cannot update {name} dynamically: {_why_not(name)}.")
         try:
             _accept(name, text)
         except InvalidConfig as refusal:
             raise InvalidRequest(str(refusal)) from None
 
 
+def dynamic_key(name: str) -> ConfigKey | None:
+    """What can be changed at run time, for one broker or for all."""
+    idle = IDLE_KEYS.get(name)
+    return DYNAMIC_NAMES.get(name) or OWN_KEYS.get(name) or (idle if idle is not None and idle.is_dynamic else None)
+
+
+def _why_not(name: str) -> str:
+    if name in STATIC_KEYS or name in BROKER_NAMES:
+        return "it is set in the broker's configuration file"
+    if name in IDLE_KEYS:
+        return f"Kafka reads it when it starts, and it has no effect here: {IDLE_KEYS[name].why}"
+    return "there is no such broker config"
+
+
 def _accept(name: str, text: str) -> None:
     """The value must be fine for the topic setting it is the default of."""
-    if name in RATE_KEYS:
-        RATE_KEYS[name].parse(text)
+    if name in OWN_KEYS or name in IDLE_KEYS:
+        (OWN_KEYS.get(name) or IDLE_KEYS[name]).parse(text)
         return
     key = BROKER_NAMES[name]
     broker = _broker_name(name)
@@ -163,15 +236,17 @@ def _broker_name(name: str) -> BrokerName:
 def describe_broker(defaults: Defaults = NO_DEFAULTS, names: Collection[str] | None = None) -> list[ConfigEntry]:
     """Every setting of one broker, or those named, sorted by name."""
     entries: list[ConfigEntry] = []
-    for name in sorted({*STATIC_KEYS, *BROKER_NAMES, *RATE_KEYS, DRAINED}):
+    for name in sorted({*STATIC_KEYS, *BROKER_NAMES, *OWN_KEYS, *IDLE_KEYS, DRAINED}):
         if names is not None and name not in names:
             continue
         if name == DRAINED:
             entries.append(_describe_drained(defaults.node))
         elif name in BROKER_NAMES:
             entries.append(_describe_topic_default(name, defaults))
+        elif name in IDLE_KEYS:
+            entries.append(_describe_idle(name, defaults))
         else:
-            entries.append(_describe_rate(name, defaults) if name in RATE_KEYS else _fixed(name, defaults))
+            entries.append(_describe_own(name, defaults) if name in OWN_KEYS else _fixed(name, defaults))
     return entries
 
 
@@ -188,24 +263,38 @@ def _describe_drained(settings: Mapping[str, str]) -> ConfigEntry:
     return ConfigEntry(DRAINED, first.value, first.source, _DRAINED_KEY.type, _DRAINED_KEY.doc, synonyms=synonyms)
 
 
-def rate(name: str, defaults: Defaults) -> int:
+def number(name: str, defaults: Defaults) -> int:
     """What a broker obeys."""
-    value = RATE_KEYS[name].parse(_describe_rate(name, defaults).value or "")
-    assert isinstance(value, int)
-    return value
+    return int(_describe_own(name, defaults).value or "")
 
 
-def _describe_rate(name: str, defaults: Defaults) -> ConfigEntry:
-    key = RATE_KEYS[name]
-    synonyms = [Synonym(name, layer[name], source) for source, layer in defaults.layers() if name in layer]
+def _describe_own(name: str, defaults: Defaults) -> ConfigEntry:
+    key = OWN_KEYS[name]
+    synonyms = [
+        Synonym(name, layer[name], source)
+        for source, layer in defaults.layers()
+        # The node tells all its settings, also those that nobody set.
+        if name in layer and (source is not ConfigSource.STATIC_BROKER or layer[name] != key.default)
+    ]
     synonyms.append(Synonym(name, key.default, ConfigSource.DEFAULT))
     return ConfigEntry(name, synonyms[0].value, synonyms[0].source, key.type, key.doc, synonyms=synonyms)
+
+
+def _describe_idle(name: str, defaults: Defaults) -> ConfigEntry:
+    key = IDLE_KEYS[name]
+    synonyms = [Synonym(name, layer[name], source) for source, layer in defaults.layers() if name in layer]
+    if not key.is_null:
+        synonyms.append(Synonym(name, key.default, ConfigSource.DEFAULT))
+    value, source = (synonyms[0].value, synonyms[0].source) if synonyms else (None, ConfigSource.DEFAULT)
+    return ConfigEntry(
+        name, value, source, key.type, key.doc, not key.is_dynamic, key.type is ConfigType.PASSWORD, synonyms
+    )
 
 
 def describe_cluster_default(cluster: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
     """What was set for all brokers (the BROKER resource with the empty name)."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER
-    keys: dict[str, ConfigKey] = {**BROKER_NAMES, **RATE_KEYS}
+    keys: dict[str, ConfigKey] = {**BROKER_NAMES, **OWN_KEYS, **IDLE_KEYS}
     return [
         ConfigEntry(name, text, source, keys[name].type, keys[name].doc, synonyms=[Synonym(name, text, source)])
         for name, text in sorted(cluster.items())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from skidway.errors import StaleBrokerEpoch, UnknownTopicOrPartition
 from skidway.metadata.config_keys import Defaults, ResourceType
-from skidway.metadata.image import Image, Partition, Topic
+from skidway.metadata.image import LOST_DIRECTORY, Image, Partition, Topic
 from skidway.metadata.partition_change import Election, PartitionChange
 from skidway.metadata.partition_index import PartitionIndex, PartitionKey
 from skidway.metadata.topic_configs import value_of
@@ -96,10 +96,13 @@ class ClusterView:
         return self.coming[broker_id] if broker_id in self.coming else self.image.brokers[broker_id].log_dirs
 
     def _holds(self, partition: Partition, broker_id: int) -> bool:
-        """A broker that came back with another disk has nothing of what the old one held."""
+        """A broker that came back with another disk has nothing of what the old one held, and one whose copy is damaged
+        nothing that can be relied on."""
         if broker_id not in partition.replicas:
             return False
         directory = partition.directories[partition.replicas.index(broker_id)]
+        if directory == LOST_DIRECTORY:
+            return False
         log_dirs = self._log_dirs(broker_id)
         return directory == ZERO_UUID or not log_dirs or directory in log_dirs
 

@@ -37,6 +37,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
     DYNAMIC_GROUP = 8
 
 
@@ -108,10 +109,10 @@ def one_of(*choices: str) -> Check:
 
 
 def each_of(*choices: str) -> Check:
+    """For lists, which may be empty."""
+
     def check(value: Value) -> Complaint:
         assert isinstance(value, tuple)
-        if not value:
-            return "must not be empty"
         return None if set(value) <= set(choices) else f"may hold only {', '.join(choices)}"
 
     return check

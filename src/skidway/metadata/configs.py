@@ -37,12 +37,14 @@ from skidway.wire.primitives import STRING_BYTES_MAX
 from skidway.wire.schema.metadata_records import ConfigRecord
 
 _NOT_KEPT = {
-    ResourceType.BROKER_LOGGER: "Log levels cannot be changed at run time.",
+    ResourceType.BROKER_LOGGER: "Log levels are changed by IncrementalAlterConfigs, in a request of their own.",
     ResourceType.CLIENT_METRICS: "Client metrics subscriptions are not available.",
 }
 
 
 MIN_IN_SYNC = "min.insync.replicas"
+SETTINGS_MAX = 1_000
+"""Of one resource in one request: more than there are of any kind."""
 RESOURCES_MAX = 100_000
 """With settings of their own, of all types. Groups need not exist to have some, so nothing else bounds them."""
 
@@ -106,6 +108,8 @@ def _decide(
         try:
             if times_named[asked.resource_type, asked.resource_name] > 1:
                 raise InvalidRequest("Each resource must appear at most once.")
+            if len(named(asked)) > SETTINGS_MAX:
+                raise InvalidRequest(f"More than {SETTINGS_MAX} settings of one resource: there are not so many.")
             if len({entry[0] for entry in named(asked)}) != len(named(asked)):
                 raise InvalidRequest("Error due to duplicate config keys")
             resource = _open(image, static, asked.resource_type, asked.resource_name)
@@ -164,7 +168,7 @@ def _change(settings: dict[str, str], resource: Resource, name: str, kind: int, 
         case AlterOp.DELETE:
             settings.pop(name, None)
         case AlterOp.APPEND | AlterOp.SUBTRACT:
-            key = topic_configs.TOPIC_KEYS.get(name) or broker_configs.DYNAMIC_NAMES.get(name)
+            key = topic_configs.TOPIC_KEYS.get(name) or broker_configs.dynamic_key(name)
             if key is None or key.type is not ConfigType.LIST:
                 raise InvalidConfig(f"Can't {AlterOp(kind).name} to key {name} because its type is not LIST.")
             parts = split_list(settings.get(name, key.default))

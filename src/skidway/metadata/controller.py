@@ -10,7 +10,7 @@ from typing import Any
 
 from skidway.errors import UnknownServerError
 from skidway.limits import DEFAULT_LIMITS, INT64_MAX, Limits
-from skidway.metadata import brokers, configs, leadership, reassignment, topics
+from skidway.metadata import brokers, configs, copies, leadership, reassignment, topics
 from skidway.metadata.cluster_view import ClusterView
 from skidway.metadata.image import Image
 from skidway.metadata.operations import (
@@ -18,6 +18,7 @@ from skidway.metadata.operations import (
     AlterConfigs,
     AlterPartition,
     AlterReassignments,
+    AssignDirectories,
     BalanceLeaders,
     Bootstrap,
     BrokerHeartbeat,
@@ -37,7 +38,7 @@ from skidway.metadata.operations import (
 )
 from skidway.metadata.partition_index import PartitionIndex
 from skidway.ports import Random
-from skidway.runtime.replicated import Decision, Operation
+from skidway.runtime.replicated import Decision, Now, Operation, TimedMachine
 from skidway.wire.message import Message
 from skidway.wire.schema.metadata_records import FeatureLevelRecord, ProducerIdsRecord
 
@@ -70,7 +71,7 @@ class NextBalance:
     at_ms: int
 
 
-class Controller:
+class Controller(TimedMachine[Message]):
     def __init__(
         self,
         random: Random,
@@ -116,12 +117,15 @@ class Controller:
             operations.append(BalanceLeaders())
         return operations
 
-    def decide(self, operation: Operation[Any], now_ms: int) -> Decision[Message, Any]:
+    def decide(self, operation: Operation[Any], now: Now) -> Decision[Message, Any]:
+        now_ms = now.monotonic_ms
         match operation:
             case BrokerHeartbeat():
                 return brokers.decide_heartbeat(self._view(), self._liveness, operation, now_ms)
             case AlterPartition():
                 return leadership.decide_alter(self._view(), operation)
+            case AssignDirectories():
+                return copies.decide_assign(self._view(), operation)
             case FenceSilentBrokers():
                 return brokers.decide_fence_silent(self._view(), self._liveness, now_ms)
             case SuspectBroker():
@@ -188,7 +192,7 @@ class Controller:
         )
 
     def _configured(self, decision: Decision[Message, list[ConfigsAltered]]) -> Decision[Message, list[ConfigsAltered]]:
-        """Leaders follow settings at once: who is eligible by a rule that holds no longer may be elected no more."""
+        """Leaders follow settings at once: replicas eligible only under the old setting must not be elected."""
         if decision.records:
             view = self._view()
             view.configs = self.image.configs_after(decision.records)

@@ -13,7 +13,7 @@ from skidway.metadata.config_keys import ConfigEntry, ConfigKey, ConfigSource, C
 NOT_YET = {
     "share.": "share groups are not available yet",
     "streams.": "streams groups are not available yet",
-    "consumer.assignment.interval.ms": "a group is assigned anew at once, never later",
+    "consumer.assignment.interval.ms": "a group is rebalanced immediately, never with a delay",
 }
 
 
@@ -30,7 +30,7 @@ SESSION = GroupKey(
     "consumer.session.timeout.ms",
     ConfigType.INT,
     "45000",
-    "Silence after which a member of the new protocol is out.",
+    "The time without a heartbeat after which a member of the consumer protocol is removed.",
     at_least(1),
     "group.consumer.session.timeout.ms",
     "group.consumer.min.session.timeout.ms",
@@ -40,7 +40,7 @@ HEARTBEAT = GroupKey(
     "consumer.heartbeat.interval.ms",
     ConfigType.INT,
     "5000",
-    "How often members of the new protocol report.",
+    "How often members of the consumer protocol send heartbeats.",
     at_least(1),
     "group.consumer.heartbeat.interval.ms",
     "group.consumer.min.heartbeat.interval.ms",
@@ -64,7 +64,7 @@ def validate(overrides: Mapping[str, str], static: Mapping[str, str]) -> None:
     if overrides and session_ms <= heartbeat_ms:
         raise InvalidConfig(
             f"{SESSION.name} ({session_ms}) must be greater than {HEARTBEAT.name} ({heartbeat_ms}): "
-            "a member would be out before it reports"
+            "a member would be removed before its next heartbeat"
         )
 
 

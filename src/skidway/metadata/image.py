@@ -18,6 +18,10 @@ NO_CHANGE = -2
 """In PartitionChangeRecord.leader; naming a leader, be it the same one, begins a new leader epoch."""
 
 
+LOST_DIRECTORY = (1).to_bytes(16, "big")
+"""Where a replica is whose broker says that its copy is damaged: as in Kafka, the id of no directory."""
+
+
 @dataclass(slots=True)
 class Partition:
     index: int
@@ -66,6 +70,13 @@ class Broker:
         """May lead and be in sync."""
         return not self.fenced and not self.in_controlled_shutdown
 
+    def endpoint(self, listener: str | None) -> Endpoint | None:
+        """Where those who came by a listener of this name reach it; None if it has no such listener."""
+        for endpoint in self.endpoints:
+            if endpoint.name == listener:
+                return endpoint
+        return None
+
 
 @dataclass(slots=True)
 class Image:
@@ -85,6 +96,10 @@ class Image:
         """Hold what the other holds, which is of no more use then: for everybody who keeps this one."""
         for each in fields(self):
             setattr(self, each.name, getattr(other, each.name))
+
+    def brokers_without(self, listener: str | None) -> set[int]:
+        """Those that nobody who came by a listener of this name can reach."""
+        return {broker.id for broker in self.brokers.values() if broker.endpoint(listener) is None}
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         return self.configs.get((resource_type, name), {})

@@ -3,10 +3,8 @@
 Every order of a leader carries its broker, leader and partition epochs; one that is stale is refused, so that a leader
 that was replaced changes nothing.
 
-An in-sync set that lacks whoever asks for it gives up a damaged copy: its broker is then neither in sync nor eligible
-and does not lead, until it has fetched everything anew. That begins a leader epoch, so that nothing the broker said of
-its copy before brings it back. Kafka's controller refuses such a set, and so does this one where nobody else is known
-to have all that was acknowledged.
+An in-sync set that lacks whoever asks for it gives up a damaged copy (see `copies`). Kafka's controller refuses such a
+set, and so does this one where nobody else is known to have all that was acknowledged.
 """
 
 from collections.abc import Sequence
@@ -22,7 +20,9 @@ from skidway.errors import (
     NotController,
     PreferredLeaderNotAvailable,
     ProtocolError,
+    UnknownTopicOrPartition,
 )
+from skidway.metadata import copies
 from skidway.metadata.cluster_view import ClusterView
 from skidway.metadata.config_keys import ResourceType
 from skidway.metadata.image import NO_CHANGE, NO_LEADER, Partition, Topic
@@ -88,7 +88,11 @@ def _alter(
     gives_up = broker_id in partition.replicas and broker_id not in [member for member, _ in alteration.new_isr]
     _refuse_stale(partition, partition.leader if gives_up else broker_id, alteration)
     if gives_up:
-        return _give_up(view, broker_id, topic, partition, alteration)
+        others = [member for member in partition.isr if member != broker_id]
+        members = [member for member, _ in alteration.new_isr]
+        if sorted(members) != sorted(others):
+            raise InvalidRequest(f"A broker that gives up its copy leaves {others} in sync, not {members}.")
+        return copies.give_up(view, broker_id, topic, partition)
     _refuse_odd(partition, alteration)
     _refuse_ineligible(view, alteration)
     change = view.change(topic, partition)
@@ -98,31 +102,6 @@ def _alter(
     change.isr = partition.isr if wanted == set(partition.isr) else change.isr
     change.recovery_state = alteration.recovery_state
     return change.record()
-
-
-def _give_up(
-    view: ClusterView, broker_id: int, topic: Topic, partition: Partition, alteration: PartitionAlteration
-) -> PartitionChangeRecord | None:
-    """A broker's copy is damaged. Who shall lead instead is decided here, so it says nothing about the others."""
-    others = [member for member in partition.isr if member != broker_id]
-    members = [member for member, _ in alteration.new_isr]
-    if sorted(members) != sorted(others):
-        raise InvalidRequest(f"Whoever gives up its copy leaves {others} in sync, not {members}.")
-    eligible = [member for member in partition.eligible_leader_replicas if member != broker_id]
-    change = view.change(topic, partition)
-    change.isr = others if broker_id in partition.isr else partition.isr
-    change.unclean = (broker_id,)
-    record = change.record()
-    is_replaced = change.isr and change.election is Election.UNCLEAN
-    if record is not None and not (others or eligible or is_replaced):
-        raise EligibleLeadersNotAvailable(f"No other replica is known to have everything that broker {broker_id} had.")
-    if partition.leader in (NO_LEADER, broker_id):
-        return record
-    # The leader stays. It may have asked to take in the copy that is given up, or be about to: not in this epoch.
-    record = record or PartitionChangeRecord(partition_id=partition.index, topic_id=topic.id)
-    if record.leader == NO_CHANGE:
-        record.leader = partition.leader
-    return record
 
 
 def _refuse_stale(partition: Partition, broker_id: int, alteration: PartitionAlteration) -> None:
@@ -148,7 +127,7 @@ def _refuse_odd(partition: Partition, alteration: PartitionAlteration) -> None:
     if alteration.recovery_state not in (RECOVERED, RECOVERING):
         raise InvalidRequest(f"There is no leader recovery state {alteration.recovery_state}.")
     if alteration.recovery_state == RECOVERING and len(members) > 1:
-        raise InvalidRequest("While the leader recovers nobody else is in sync.")
+        raise InvalidRequest("While the leader recovers, no other replica is in sync.")
     if alteration.recovery_state == RECOVERING and partition.leader_recovery_state == RECOVERED:
         raise InvalidRequest("A leader that recovered does not begin to recover again.")
 
@@ -192,21 +171,17 @@ def decide_elect(
     if operation.election_type not in tuple(ElectionType):
         raise InvalidRequest(f"Unknown election type {operation.election_type}")
     kind = ElectionType(operation.election_type)
-    asked = operation.topics
-    everything = asked is None
-    if asked is None:
-        asked = [(topic.name, list(range(len(topic.partitions)))) for topic in view.image.topics.values()]
     records: dict[tuple[str, int], Message] = {}
     results: list[tuple[str, list[LeaderElected]]] = []
-    for name, indexes in asked:
+    for name, indexes in operation.topics:
         elected: list[LeaderElected] = []
         for index in indexes:
             try:
                 if (name, index) not in records:
                     records[name, index] = _elect(view, name, index, kind)
                 elected.append(LeaderElected(index))
-            except ElectionNotNeeded as refusal:
-                if not everything:
+            except (ElectionNotNeeded, UnknownTopicOrPartition) as refusal:
+                if not operation.everything:
                     elected.append(LeaderElected(index, refusal.code, sentence(refusal)))
             except ProtocolError as refusal:
                 elected.append(LeaderElected(index, refusal.code, sentence(refusal)))

@@ -154,6 +154,22 @@ class AlterPartition(Operation[list[tuple[bytes, list[PartitionAltered]]]]):
     topics: list[tuple[bytes, list[PartitionAlteration]]]
 
 
+@dataclass(slots=True)
+class CopyAssigned:
+    index: int
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(slots=True)
+class AssignDirectories(Operation[list[tuple[bytes, list[tuple[bytes, list[CopyAssigned]]]]]]):
+    """A broker says in which of its directories its copies are; answers in the order of the request."""
+
+    broker_id: int
+    broker_epoch: int
+    directories: list[tuple[bytes, list[tuple[bytes, list[int]]]]]
+    """Ids of directories, of topics, and indexes of partitions."""
+
+
 class ElectionType(IntEnum):
     PREFERRED = 0
     UNCLEAN = 1
@@ -168,10 +184,10 @@ class LeaderElected:
 
 @dataclass(slots=True)
 class ElectLeaders(Operation[list[tuple[str, list[LeaderElected]]]]):
-    """Asked for all topics (None), partitions that need no election are left out of the answer."""
-
     election_type: int
-    topics: list[tuple[str, list[int]]] | None = None
+    topics: list[tuple[str, list[int]]]
+    everything: bool = False
+    """They are (some of) all that there are: those that need no election, or are gone, are left out of the answer."""
 
 
 @dataclass(slots=True)

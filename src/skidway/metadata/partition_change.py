@@ -6,11 +6,11 @@ since when nothing more was acknowledged without them. When both are empty becau
 last known leader. Anybody else only where unclean elections are allowed.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from skidway.metadata.image import NO_CHANGE, NO_LEADER, Partition
+from skidway.metadata.image import LOST_DIRECTORY, NO_CHANGE, NO_LEADER, Partition
 from skidway.wire.message import ZERO_UUID
 from skidway.wire.schema.metadata_records import PartitionChangeRecord
 
@@ -44,6 +44,8 @@ class PartitionChange:
     """Where a broker puts a new replica."""
     unclean: Collection[int] = ()
     """Brokers that may have lost records: they neither lead nor stay eligible."""
+    assigned: Mapping[int, bytes] = field(default_factory=dict)
+    """Brokers that say where their copy is now. One whose copy is lost does not lead."""
     isr: list[int] = field(init=False)
     replicas: list[int] = field(init=False)
     adding: list[int] = field(init=False)
@@ -86,6 +88,11 @@ class PartitionChange:
         )
         unchanged = PartitionChangeRecord(partition_id=before.index, topic_id=self.topic_id)
         return None if record == unchanged else record
+
+    @property
+    def has_eligible(self) -> bool:
+        """After `record`."""
+        return bool(self._eligible)
 
     def _complete_reassignment(self) -> None:
         """When every replica that is to stay is in sync, not before: the others are needed until then."""
@@ -135,9 +142,13 @@ class PartitionChange:
         return NO_LEADER
 
     def _may_lead(self, broker_id: int) -> bool:
+        if not self.active(broker_id) or broker_id in self.unclean:
+            return False
+        if broker_id in self.assigned:
+            return self.assigned[broker_id] != LOST_DIRECTORY
         # Who gets in sync now was seen to have everything, on whatever disk.
         joined = broker_id in self.isr and broker_id not in self.before.isr
-        return self.active(broker_id) and broker_id not in self.unclean and (joined or self.holds(broker_id))
+        return joined or self.holds(broker_id)
 
     def _remember_leader(self) -> None:
         """The field of the last known eligible replicas holds the last leader, as long as there is no other."""
@@ -149,13 +160,12 @@ class PartitionChange:
     def _directories(self) -> list[bytes] | None:
         """Whoever gets in sync has the replica where it is now, which need not be where it was."""
         before = self.before
-        if self.replicas == before.replicas and set(self.isr) <= set(before.isr):
+        joined = set(self.isr) - set(before.isr)
+        if self.replicas == before.replicas and not joined and not self.assigned:
             return None
         known = dict(zip(before.replicas, before.directories, strict=True))
-        joined = set(self.isr) - set(before.isr)
-        directories = [
-            known[each] if each in known and each not in joined else self.directory_of(each) for each in self.replicas
-        ]
+        known = {each: directory for each, directory in known.items() if each not in joined} | dict(self.assigned)
+        directories = [known[each] if each in known else self.directory_of(each) for each in self.replicas]
         return None if directories == before.directories else directories
 
 

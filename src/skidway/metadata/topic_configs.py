@@ -49,15 +49,26 @@ class BrokerName:
         return text if self.factor == 1 else str(int(text) // self.factor)
 
 
+LEAST_OF_ALL = -(2**63)
+
+
 @dataclass(slots=True)
 class TopicKey(ConfigKey):
     broker_names: tuple[BrokerName, ...] = ()
     """In order of precedence. Only the first can be set at run time; the last is the one that has a default."""
     refusal: str = ""
     """Why no value but the default is accepted; empty for settings that are obeyed."""
+    least: int = LEAST_OF_ALL
+    """Nobody may set less. What is stored already is obeyed, whatever it is."""
+    internal: bool = False
+    """Shown only where it is set."""
 
     def accept(self, text: str) -> Value:
         value = self.parse(text)
+        if isinstance(value, int) and value < self.least:
+            raise InvalidConfig(
+                f"Invalid value {text} for configuration {self.name}: it must be at least {self.least}."
+            )
         if self.refusal and value != self.parse(self.default):
             raise InvalidConfig(f"Invalid value {text} for configuration {self.name}: {self.refusal}.")
         return value
@@ -88,6 +99,7 @@ class TopicConfig:
     min_insync_replicas: int
     retention_bytes: int
     retention_ms: int
+    internal_segment_bytes: int
     segment_bytes: int
     segment_index_bytes: int
     segment_jitter_ms: int
@@ -126,12 +138,14 @@ def _key(
     check: Any = None,
     names: tuple[BrokerName, ...] = (),
     refusal: str = "",
+    least: int = LEAST_OF_ALL,
+    internal: bool = False,
 ) -> TopicKey:
-    return TopicKey(name, kind, str(default), doc, check, names, refusal)
+    return TopicKey(name, kind, str(default), doc, check, names, refusal, least, internal)
 
 
 _OBEYED = (
-    _key("cleanup.policy", _LIST, "delete", "How old data leaves the topic: `delete` drops whole segments by age "
+    _key("cleanup.policy", _LIST, "delete", "How old data is deleted: `delete` drops whole segments by age "
          "and size, `compact` drops records whose key has a newer one; both may be set.",
          each_of("delete", "compact"), _log("cleanup.policy")),
     _key("compression.type", _S, "producer", "The codec batches are stored with; `producer` keeps what was sent.",
@@ -158,6 +172,8 @@ _OBEYED = (
          "not in sync: `*`, or partition:broker, where broker is the one that fetches.", throttled_replicas),
     _key("leader.replication.throttled.replicas", _LIST, "", "Replicas that send at a bounded rate to those that are "
          "not in sync: `*`, or partition:broker, where broker is the one that leads.", throttled_replicas),
+    _key("internal.segment.bytes", _I, -1, "For tests only: a segment size below the floor of segment.bytes, which it "
+         "replaces; -1 for none.", at_least(-1), internal=True),
     _key("index.interval.bytes", _I, 4_096, "About how many bytes of log lie between two index entries.",
          at_least(0), _log("index.interval.bytes")),
     _key("max.message.bytes", _I, MIB + 12, "The largest record batch that is accepted.", at_least(0),
@@ -176,7 +192,7 @@ _OBEYED = (
          (BrokerName("log.retention.ms"), BrokerName("log.retention.minutes", 60_000),
           BrokerName("log.retention.hours", HOUR_MS))),
     _key("segment.bytes", _I, 1024 * MIB, "The size at which a new segment file is begun.", at_least(14),
-         _log("segment.bytes")),
+         _log("segment.bytes"), least=MIB),
     _key("segment.index.bytes", _I, 10 * MIB, "The size an index may reach before a new segment is begun; "
          "an entry takes 8.", at_least(8), _log("index.size.max.bytes")),
     _key("segment.jitter.ms", _L, 0, "A random time up to this is taken off segment.ms, so that partitions do not "
@@ -258,7 +274,9 @@ def describe(
 ) -> list[ConfigEntry]:
     """Every setting of a topic, or those named, sorted by name; names that do not exist are passed over."""
     return [
-        _describe_key(key, overrides, defaults) for name, key in TOPIC_KEYS.items() if names is None or name in names
+        _describe_key(key, overrides, defaults)
+        for name, key in TOPIC_KEYS.items()
+        if (names is None or name in names) and (not key.internal or name in overrides)
     ]
 
 
@@ -268,6 +286,8 @@ def _describe_key(key: TopicKey, overrides: Mapping[str, str], defaults: Default
         value, source = overrides[key.name], ConfigSource.DYNAMIC_TOPIC
         synonyms.append(Synonym(key.name, value, source))
     for broker, synonym in _broker_settings(key, defaults):
+        if synonym.source is ConfigSource.STATIC_BROKER and broker.to_topic(synonym.value or "") == key.default:
+            continue  # The node tells all its settings, also those that nobody set: they are no override.
         if not synonyms:
             value, source = broker.to_topic(synonym.value or ""), synonym.source
         synonyms.append(synonym)

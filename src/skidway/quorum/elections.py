@@ -44,7 +44,7 @@ class Elections:
         leader = quorum.me.node_id if quorum.is_majority else NO_LEADER
         try:
             if quorum.epoch >= INT32_MAX:
-                raise StorageError("the epochs of this quorum are used up: nobody can be elected any more")
+                raise StorageError("the epochs of this quorum are used up: it cannot elect a leader any more")
             quorum.remember(quorum.epoch + 1, leader, quorum.me)
         except StorageError as error:
             quorum.stay_out(error, now_ms)

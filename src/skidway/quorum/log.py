@@ -9,15 +9,17 @@ damaged, the older one and the log hold the same. `log.start_offset` is therefor
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from skidway.errors import CorruptMessage, StorageError
 from skidway.limits import MIB
+from skidway.log.bounds import Bound
 from skidway.log.log import Log
 from skidway.ports import Buffer, Clock
 from skidway.quorum.control import Control, control_batch, decode_voters, leader_change, read_controls, voters_record
 from skidway.quorum.messages import EpochEnd
+from skidway.quorum.news import MetadataCut, SnapshotTaken, TailDropped
 from skidway.quorum.snapshots import (
     CHUNK_BYTES,
     PART,
@@ -50,6 +52,7 @@ class MetadataLog:
         "_writing",
         "bytes_since_snapshot",
         "log",
+        "on_cut",
     )
 
     def __init__(self, log: Log, clock: Clock, read_bytes: int = READ_BYTES) -> None:
@@ -65,8 +68,10 @@ class MetadataLog:
         self._writing: SnapshotTicket | None = None
         self.bytes_since_snapshot = 0
         """What a start would have to read again, about: when to write the next one."""
+        self.on_cut: Callable[[MetadataCut], None] = lambda cut: None
+        """Hears what the leader of the quorum had cut off, and why."""
         if log.quarantined:
-            raise StorageError(f"the metadata log cannot be believed: {log.failure}. {_WAY_OUT}")
+            raise StorageError(f"the metadata log is damaged: {log.failure}. {_WAY_OUT}")
         try:
             self._open_snapshots()
         except OSError as error:
@@ -88,7 +93,7 @@ class MetadataLog:
         log.begin_at(self._snapshots[-1][0].end_offset if self._snapshots else 0)
         if log.start_offset > 0 and not self._snapshots:
             raise StorageError(
-                f"{log.directory} begins at offset {log.start_offset} and has no whole snapshot below. {_WAY_OUT}"
+                f"{log.directory} starts at offset {log.start_offset} and has no complete snapshot below it. {_WAY_OUT}"
             )
         self._drop_old()
         newest = self._snapshots[-1][0].end_offset if self._snapshots else 0
@@ -223,12 +228,15 @@ class MetadataLog:
         return found
 
     def truncate_to(self, offset: int) -> None:
+        end_offset = self.end_offset
         self.log.truncate_to(offset, self._clock.wall_ms())
+        if offset < end_offset:
+            self.on_cut(TailDropped(offset, end_offset))
 
     # Reading.
 
     def read(self, offset: int) -> Buffer:
-        found = self.log.read(offset, self._read_bytes, committed=False)
+        found = self.log.read(offset, self._read_bytes, Bound.END)
         return b"" if found is None else found.read()
 
     def voters_from(self, offset: int) -> Iterator[tuple[int, Voters]]:
@@ -244,7 +252,7 @@ class MetadataLog:
                 offset = header.last_offset + 1
 
     def voters_at_start(self) -> Voters | None:
-        """What the snapshot says with whose end the log begins; None when it begins with offset 0."""
+        """The voters in the snapshot that ends where the log starts; None when the log starts at offset 0."""
         found = [voters for snapshot, voters in self._snapshots if snapshot.end_offset == self.start_offset]
         return found[0] if found else None
 
@@ -326,7 +334,10 @@ class MetadataLog:
             if isinstance(error, OSError):
                 raise StorageError(f"{self._path(snapshot)}: {error}") from error
             raise
+        start_offset, end_offset = self.start_offset, self.end_offset
         self.log.restart_at(snapshot.end_offset, self._clock.wall_ms())
+        if end_offset > start_offset:
+            self.on_cut(SnapshotTaken(snapshot.end_offset, start_offset, end_offset))
         self._snapshots = [
             *(known for known in self._snapshots if known[0].end_offset < snapshot.end_offset),
             (snapshot, voters),

@@ -101,7 +101,7 @@ def check_addable(quorum: Quorum, voter: Voter, now_ms: int) -> None:
 def remove_voter(quorum: Quorum, member: Member, now_ms: int, timeout_ms: int) -> VoterChange:
     _check_free(quorum)
     if member not in quorum.voters:
-        raise VoterNotFound(f"node {member.node_id} with that directory is not among the voters")
+        raise VoterNotFound(f"node {member.node_id} with that directory is not a voter")
     if len(quorum.voters) == 1:
         raise InvalidRequest("the last voter cannot be removed")
     return _append(quorum, quorum.voters.without(member.node_id), now_ms, timeout_ms)
@@ -131,7 +131,7 @@ def _check_free(quorum: Quorum) -> None:
     if not quorum.leads:
         raise NotLeaderOrFollower(f"node {quorum.leader} leads the quorum in epoch {quorum.epoch}")
     if quorum.may_change_voters is not None:
-        raise RequestTimedOut(f"{quorum.may_change_voters}; try again")
+        raise RequestTimedOut(f"{quorum.may_change_voters}; retry")
 
 
 def _append(quorum: Quorum, voters: Voters, now_ms: int, timeout_ms: int) -> VoterChange:

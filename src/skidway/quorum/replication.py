@@ -19,7 +19,7 @@ from skidway.quorum.storage import QuorumLog
 if TYPE_CHECKING:
     from skidway.quorum.machine import Quorum
 
-CUT_OFF = "a committed record would be cut off"
+CUT_OFF = "a committed record would be truncated"
 
 
 def _refusal(quorum: Quorum, epoch: int) -> ErrorCode:

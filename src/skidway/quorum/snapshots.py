@@ -58,7 +58,6 @@ class SnapshotTicket:
     """
 
     __slots__ = ("_records", "_timestamp_ms", "directory", "disk", "done", "size", "snapshot", "voters")
-    maintenance = True
 
     def __init__(
         self,
@@ -164,9 +163,9 @@ def check(disk: Disk, path: str) -> Voters:
             if kind is ControlType.KRAFT_VOTERS:
                 voters = decode_voters(value)
     if first is not ControlType.SNAPSHOT_HEADER or last is not ControlType.SNAPSHOT_FOOTER:
-        raise CorruptMessage(f"{path} begins with {first} and ends with {last}: it is no snapshot")
+        raise CorruptMessage(f"{path} starts with {first} and ends with {last}: it is not a snapshot")
     if voters is None:
-        raise CorruptMessage(f"{path} says nothing of the voters")
+        raise CorruptMessage(f"{path} does not name the voters")
     return voters
 
 

@@ -1,14 +1,19 @@
 """`quorum-state`: what a member of the quorum must never forget, in Kafka's format (JSON, data version 1).
 
-A file that cannot be read keeps the node from starting: guessing might vote twice in one epoch.
+It is kept twice: beside the metadata log, where Kafka has it, and in the data directory itself. Either one is enough,
+because nothing is answered before both are durable, and the newer one counts. So a file that is lost or damaged does
+not make a member vote twice in one epoch, and a metadata log that is gone as a whole is told from one that never was.
+If neither can be read, the node does not start: guessing might vote twice.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from contextlib import suppress
 
 import msgspec
 
 from skidway.errors import StorageError
 from skidway.ports import Disk
+from skidway.quorum.messages import NO_LEADER
 from skidway.quorum.storage import Remembered
 from skidway.quorum.voters import NO_DIRECTORY, Member
 
@@ -16,6 +21,10 @@ METADATA_DIRECTORY = "__cluster_metadata-0"
 _NAME = "quorum-state"
 _BYTES_MAX = 65_536
 _DATA_VERSIONS = (0, 1)
+_WAY_OUT = (
+    "Restore it from a copy, or start the node with a new data directory and let it take the place of the old voter; "
+    "without the file it could vote twice"
+)
 
 
 class _State(msgspec.Struct, rename="camel"):
@@ -29,42 +38,78 @@ class _State(msgspec.Struct, rename="camel"):
 class StateFile:
     """Implements `storage.Memory`."""
 
-    __slots__ = ("_disk", "_path", "_saved_before")
+    __slots__ = ("_copy", "_disk", "_path", "_saved_before", "trouble")
 
     def __init__(self, disk: Disk, directory: str = METADATA_DIRECTORY) -> None:
         self._disk = disk
         self._path = f"{directory}/{_NAME}"
+        self._copy = _NAME
         self._saved_before = False
+        self.trouble = ""
+        """What `load` found wrong with one of the files."""
+
+    @property
+    def has_copy(self) -> bool:
+        """Whether this data directory has taken part in a quorum, whatever became of its metadata."""
+        return self._disk.exists(self._copy)
+
+    @property
+    def exists(self) -> bool:
+        return self.has_copy or self._disk.exists(self._path)
 
     def load(self) -> Remembered:
+        found: list[Remembered] = []
+        unreadable: list[str] = []
+        for path in (self._copy, self._path):
+            try:
+                if (remembered := self._read(path)) is not None:
+                    found.append(remembered)
+            except StorageError as error:
+                unreadable.append(str(error))
+        if unreadable and not found:
+            raise StorageError(f"{unreadable[-1]}. {_WAY_OUT}")
+        if unreadable:
+            self.trouble = f"{unreadable[0]}. The other copy of it is used"
+        elif self._disk.exists(self._copy) and not self._disk.exists(self._path):
+            self.trouble = f"{self._path} is missing; the copy in the data directory is used"
+        newest = max(found, key=_progress, default=Remembered())
+        if found and (unreadable or len(found) == 1):
+            with suppress(StorageError):  # a disk that takes nothing now will be asked again by the next vote
+                self.save(newest)
+        return newest
+
+    def _read(self, path: str) -> Remembered | None:
         try:
-            if self._disk.size(self._path) > _BYTES_MAX:
-                raise StorageError(f"{self._path} is larger than {_BYTES_MAX} bytes: it is no quorum state")
-            data = self._disk.read(self._path)
+            if self._disk.size(path) > _BYTES_MAX:
+                raise StorageError(f"{path} is larger than {_BYTES_MAX} bytes: it is not a quorum state")
+            data = self._disk.read(path)
             # Whoever wrote it may have been killed before its name was durable, and what it says is acted upon.
-            self._disk.sync_directory(self._path.rpartition("/")[0])
+            self._disk.sync_directory(path.rpartition("/")[0])
         except FileNotFoundError:
-            return Remembered()
+            return None
         try:
             return _decode(data)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise StorageError(
-                f"{self._path} cannot be read: {error}. Restore it from a copy, or start the node with a new data "
-                "directory and let it take the place of the old voter; without the file it could vote twice"
-            ) from error
+            raise StorageError(f"{path} cannot be read: {error}") from error
 
     def save(self, remembered: Remembered) -> None:
         directory = self._path.rpartition("/")[0]
+        data = _encode(remembered)
         try:
             if not self._saved_before:
+                # Durable first: a copy without the directory tells that the metadata was lost.
                 self._disk.make_directory(directory)
-            self._disk.write_atomic(self._path, _encode(remembered))
-            if not self._saved_before:
-                # The directory itself may be as new as the file.
                 self._disk.sync_directory(directory.rpartition("/")[0])
                 self._saved_before = True
+            self._disk.write_atomic(self._copy, data)
+            self._disk.write_atomic(self._path, data)
         except OSError as error:
             raise StorageError(f"{self._path}: {error}") from error
+
+
+def _progress(remembered: Remembered) -> tuple[int, bool, bool]:
+    """In an epoch a member first votes, then hears of a leader."""
+    return remembered.epoch, remembered.voted is not None, remembered.leader != NO_LEADER
 
 
 def _encode(remembered: Remembered) -> bytes:

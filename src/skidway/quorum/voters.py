@@ -38,7 +38,7 @@ class Voters:
         return iter(self._by_id.values())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Voters) and self._by_id == other._by_id
+        return self is other or (isinstance(other, Voters) and self._by_id == other._by_id)
 
     def __hash__(self) -> int:
         return hash(tuple(self._by_id.values()))

@@ -60,7 +60,7 @@ def request_to_wire(request: Request, me: Voter, cluster_id: str, *, wait_ms: in
 
 def request_from_wire(message: Message, cluster_id: str) -> Request:
     if getattr(message, "cluster_id", None) not in (None, cluster_id):
-        raise InconsistentClusterId(f"this node belongs to the cluster {cluster_id}, check where the peer is started")
+        raise InconsistentClusterId(f"this node belongs to the cluster {cluster_id}: check the settings of the peer")
     match message:
         case vote.VoteRequest():
             return _vote_from_wire(message)
@@ -72,7 +72,7 @@ def request_from_wire(message: Message, cluster_id: str) -> Request:
             return _fetch_from_wire(message)
         case fetch_snapshot.FetchSnapshotRequest():
             return _fetch_snapshot_from_wire(message)
-    raise InvalidRequest(f"{type(message).__name__} is no message between members of the quorum")
+    raise InvalidRequest(f"{type(message).__name__} is not a message between members of the quorum")
 
 
 def is_metadata_fetch(message: fetch.FetchRequest) -> bool:
@@ -338,7 +338,7 @@ def refusal(message: Message, error: ErrorCode) -> Message:
             return fetch.FetchResponse(error_code=error)
         case fetch_snapshot.FetchSnapshotRequest():
             return fetch_snapshot.FetchSnapshotResponse(error_code=error)
-    raise AssertionError(f"{type(message).__name__} is no message between members of the quorum")
+    raise AssertionError(f"{type(message).__name__} is not a message between members of the quorum")
 
 
 def answer_from_wire(request: Request, message: Message) -> Answer:

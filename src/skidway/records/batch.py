@@ -43,6 +43,7 @@ _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _TIMESTAMP = Struct(">q")
 _LEADER_EPOCH_POSITION = 12
+_INT64_HALF, _INT64_MASK = 1 << 63, (1 << 64) - 1
 
 assert HEADER_BYTES == 61
 
@@ -101,6 +102,12 @@ class BatchHeader(NamedTuple):
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & INT32_MAX
+
+
+def wrap_timestamp(timestamp: int) -> int:
+    """A base timestamp and a delta can add up to more than 64 bits. They wrap around then, as in every Kafka client, so
+    that all readers see the same time."""
+    return (timestamp + _INT64_HALF & _INT64_MASK) - _INT64_HALF
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:

@@ -83,8 +83,12 @@ def decompress(codec: int, data: Buffer, bytes_max: int) -> bytes | bytearray:
     raise CorruptMessage(f"there is no codec {codec}")
 
 
-def _too_large() -> CorruptMessage:
-    return CorruptMessage("the batch unpacks to more than it may")
+class UnpackedTooLarge(CorruptMessage):
+    """It would be more than was allowed; nothing else is known to be wrong with it."""
+
+
+def _too_large() -> UnpackedTooLarge:
+    return UnpackedTooLarge("the batch unpacks to more than it may")
 
 
 def _compress_xerial(data: Buffer) -> bytearray:

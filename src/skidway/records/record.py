@@ -25,6 +25,7 @@ from skidway.records.batch import (
     TimestampType,
     read_header,
     set_crc,
+    wrap_timestamp,
 )
 from skidway.records.compression import Codec, compress, decompress
 
@@ -154,7 +155,7 @@ def build_batch(
     base_timestamp = records[0].timestamp
     payload = bytearray()
     for delta, record in enumerate(records):
-        _write_record(payload, delta, record.timestamp - base_timestamp, record)
+        _write_record(payload, delta, wrap_timestamp(record.timestamp - base_timestamp), record)
     body = compress(codec, payload, level)
     attributes = codec
     if timestamp_type == TimestampType.LOG_APPEND_TIME:
@@ -205,10 +206,7 @@ def _place(header: BatchHeader, offset_delta: int, timestamp_delta: int) -> tupl
         raise InvalidRecord(f"offset {offset_delta} in a batch of offsets 0 to {header.last_offset_delta}")
     if header.attributes & TIMESTAMP_TYPE_BIT:
         return header.base_offset + offset_delta, header.max_timestamp
-    timestamp = header.base_timestamp + timestamp_delta
-    if not -INT64_MAX <= timestamp <= INT64_MAX:
-        raise InvalidRecord("a timestamp beyond 64 bits")
-    return header.base_offset + offset_delta, timestamp
+    return header.base_offset + offset_delta, wrap_timestamp(header.base_timestamp + timestamp_delta)
 
 
 def _read_bytes(payload: bytes | bytearray, position: int, end: int) -> tuple[bytes | None, int]:

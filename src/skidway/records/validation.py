@@ -2,8 +2,9 @@
 
 `validate` looks at the header and the checksum; the records stay closed. They are opened only where the topic asks
 for something the header cannot answer: keys on a compacted topic, a lower bound for timestamps, another codec than
-the producer's, or a header whose largest timestamp is too far ahead. So a header's largest timestamp is believed
-when it is in range, and records inside are not proven well-formed.
+the producer's. That may take long, so it is work in steps (`skidway.steps`), with large batches unpacked and packed by
+a worker. A header's largest timestamp is believed, and records inside are not proven well-formed. Where it is too far
+ahead, a small batch is opened to name the records that are; a large one is refused as a whole.
 
 Which error means what, in the order of the checks:
 - InvalidRecord: not exactly one batch, not format v2, base offset not 0; UnsupportedCompressionType: no such codec,
@@ -14,6 +15,7 @@ Which error means what, in the order of the checks:
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from crc32c import crc32c
 
@@ -25,7 +27,7 @@ from skidway.errors import (
     ProtocolError,
     UnsupportedCompressionType,
 )
-from skidway.limits import DEFAULT_LIMITS, INT64_MAX
+from skidway.limits import DEFAULT_LIMITS, INT64_MAX, KIB, MIB
 from skidway.records.batch import (
     CHECKED_POSITION,
     CODEC_MASK,
@@ -43,17 +45,31 @@ from skidway.records.batch import (
     read_header,
     set_timestamps,
 )
-from skidway.records.compression import CODEC_NAMES, Codec, compress
+from skidway.records.compression import CODEC_NAMES, Codec, UnpackedTooLarge, compress
 from skidway.records.record import RECORD_BYTES_MIN, Outline, assemble, open_batch, outline_records
+from skidway.steps import Job, Steps, at_once
 
 RECORD_ERRORS_MAX = 1_000
 """Records named in one rejection; all of them are rejected anyway."""
 ZSTD_PRODUCE_VERSION = 7
+SMALL_BATCH_BYTES = 16 * KIB
+SMALL_PAYLOAD_BYTES = 64 * KIB
+QUICK_LEVEL = 9
+"""A batch up to the first, of records up to the second, packed at a level up to the third, takes less time than to hand
+it to a worker."""
+STEP_RECORDS = 256
+NAMED_RECORDS_MAX = 1_000
+NAMED_BYTES_MAX = MIB
+"""A batch up to these is opened to name the records whose timestamps are too far ahead."""
 
 _MAGIC_POSITION = 16
 # zstd and codecs that do not exist, and everything a client may not or hardly ever sets: worth a closer look.
 _ZSTD = int(Codec.ZSTD)
 _UNUSUAL_BITS = _ZSTD | TIMESTAMP_TYPE_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
+
+_TIMESTAMP_USUAL_MIN = -(1 << 62)
+"""Below it a timestamp may be further from now than 64 bits can say, which Kafka refuses."""
+Validated = tuple[bytearray | memoryview, BatchHeader]
 
 _unpack_header = HEADER.unpack_from
 _new_header = tuple.__new__
@@ -93,23 +109,22 @@ class TopicRules:
     """None: whatever the producer chose."""
     header_suffices: bool = field(init=False)
     """The header answers everything, as long as its largest timestamp is in range."""
+    opens: bool = field(init=False)
+    """It may be necessary to look at the records."""
     records_max: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.codec = None if self.compression_type == "producer" else CODEC_NAMES[self.compression_type]
         self.records_max = min(self.decompressed_bytes_max // RECORD_BYTES_MIN, self.batch_records_max)
-        self.header_suffices = (
-            self.codec is None
-            and not self.compacted
-            and self.timestamp_type == TimestampType.CREATE_TIME
-            and self.timestamp_before_max_ms == INT64_MAX
+        by_producer = self.timestamp_type == TimestampType.CREATE_TIME
+        self.opens = (
+            self.codec is not None or self.compacted or (by_producer and self.timestamp_before_max_ms != INT64_MAX)
         )
+        self.header_suffices = by_producer and not self.opens
 
 
-def validate(
-    batch: memoryview, rules: TopicRules, produce_version: int, now_ms: int
-) -> tuple[bytearray | memoryview, BatchHeader]:
-    """The batch to append and its header; or one of the errors above.
+def validate(batch: memoryview, rules: TopicRules, produce_version: int, now_ms: int) -> Validated | Steps[Validated]:
+    """The batch to append and its header; or one of the errors above. In steps if the topic's rules say `opens`.
 
     The batch is changed in place (LogAppendTime) or replaced (another codec) as the topic demands.
     """
@@ -142,10 +157,12 @@ def validate(
         raise CorruptMessage(f"the checksum in the batch is {crc} and does not match its bytes")
     if (
         rules.header_suffices
-        and max_timestamp <= now_ms + rules.timestamp_after_max_ms
+        and _TIMESTAMP_USUAL_MIN < max_timestamp <= now_ms + rules.timestamp_after_max_ms
         and not attributes & TIMESTAMP_TYPE_BIT
     ):
         return batch, header
+    if rules.opens:
+        return _open_and_apply(batch, header, rules, now_ms)
     return _apply_rules(batch, header, rules, now_ms)
 
 
@@ -205,38 +222,88 @@ def _check_size(size: int, rules: TopicRules) -> None:
         raise MessageTooLarge(f"a batch of {size} bytes where the topic allows {rules.max_message_bytes}")
 
 
-def _apply_rules(
-    batch: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int
-) -> tuple[bytearray | memoryview, BatchHeader]:
-    """The rules that need more than the header, or that change the batch."""
-    result: bytearray | memoryview = batch
-    converts = rules.codec is not None and rules.codec != header.codec
+def _apply_rules(batch: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int) -> Validated:
+    """The rules that need no more than the header, and a batch whose largest timestamp is out of range."""
     append_time = rules.timestamp_type == TimestampType.LOG_APPEND_TIME
-    max_timestamp = now_ms if append_time else header.max_timestamp
     if append_time and header.attributes & TIMESTAMP_TYPE_BIT:
         raise _foreign_append_time(header)
-    if converts or rules.compacted or not (append_time or _timestamps_fit(header, rules, now_ms)):
-        _, payload = open_batch(batch, decompressed_bytes_max=rules.decompressed_bytes_max)
-        latest = _check_records(header, payload, rules, now_ms)
-        if not append_time:
-            max_timestamp = latest
-        if converts:
-            assert rules.codec is not None
-            result = _convert(header, payload, rules.codec, rules)
+    if append_time:
+        return _stamped(batch, header, rules, now_ms)
+    return _stamped(batch, header, rules, _latest_in_range(batch, header, rules, now_ms))
+
+
+def _open_and_apply(batch: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int) -> Steps[Validated]:
+    """The rules that need more than the header, or that change the records."""
+    converts = rules.codec is not None and rules.codec != header.codec
+    append_time = rules.timestamp_type == TimestampType.LOG_APPEND_TIME
+    if not converts and not rules.compacted and (append_time or rules.timestamp_before_max_ms == INT64_MAX):
+        return _apply_rules(batch, header, rules, now_ms)
+    if append_time and header.attributes & TIMESTAMP_TYPE_BIT:
+        raise _foreign_append_time(header)
+    payload = yield from _unpacked(batch, header, rules)
+    latest = yield from _check_records(header, payload, rules, now_ms)
+    result: bytearray | memoryview = batch
+    if converts:
+        result = yield from _converted(header, payload, rules)
+    return _stamped(result, header, rules, now_ms if append_time else latest)
+
+
+def _stamped(batch: bytearray | memoryview, header: BatchHeader, rules: TopicRules, max_timestamp: int) -> Validated:
     if header.timestamp_type != rules.timestamp_type or max_timestamp != header.max_timestamp:
-        set_timestamps(result, rules.timestamp_type, max_timestamp)
-    elif result is batch:
+        set_timestamps(batch, rules.timestamp_type, max_timestamp)
+    elif isinstance(batch, memoryview):
         return batch, header
-    return result, read_header(result)
+    return batch, read_header(batch)
+
+
+def _unpacked(batch: memoryview, header: BatchHeader, rules: TopicRules) -> Steps[bytes | bytearray]:
+    """The bytes of the records: at once if they are few, else by a worker."""
+    if header.codec == Codec.NONE or len(batch) <= SMALL_BATCH_BYTES:
+        bytes_max = rules.decompressed_bytes_max
+        if header.codec != Codec.NONE:
+            bytes_max = min(bytes_max, SMALL_PAYLOAD_BYTES)
+        try:
+            return open_batch(batch, decompressed_bytes_max=bytes_max)[1]
+        except UnpackedTooLarge:
+            if bytes_max == rules.decompressed_bytes_max:
+                raise
+    job = Job(partial(open_batch, batch, decompressed_bytes_max=rules.decompressed_bytes_max))
+    _, payload = yield job
+    result: bytes | bytearray = payload
+    return result
+
+
+def _converted(header: BatchHeader, payload: bytes | bytearray, rules: TopicRules) -> Steps[bytearray]:
+    convert = partial(_convert, header, payload, rules)
+    level = rules.compression_level
+    if rules.codec == Codec.NONE or (len(payload) <= SMALL_PAYLOAD_BYTES and (level is None or level <= QUICK_LEVEL)):
+        return convert()
+    result: bytearray = yield Job(convert)
+    return result
+
+
+def _latest_in_range(batch: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int) -> int:
+    """The header's largest timestamp, or what it should be; an error when records are too far ahead."""
+    if _timestamps_fit(header, rules, now_ms):
+        return header.max_timestamp
+    refusal = InvalidTimestamps(
+        f"the largest timestamp of the batch is {header.max_timestamp}; the topic allows at most "
+        f"{now_ms + rules.timestamp_after_max_ms}, and only the broker marks records as LogAppendTime",
+        [],
+    )
+    if header.record_count > NAMED_RECORDS_MAX:
+        raise refusal
+    try:
+        _, payload = open_batch(batch, decompressed_bytes_max=min(rules.decompressed_bytes_max, NAMED_BYTES_MAX))
+    except UnpackedTooLarge:
+        raise refusal from None
+    return at_once(_check_records(header, payload, rules, now_ms))
 
 
 def _timestamps_fit(header: BatchHeader, rules: TopicRules, now_ms: int) -> bool:
-    """Whether the header alone says so. A lower bound it cannot answer: the oldest record may be any of them."""
-    return (
-        rules.timestamp_before_max_ms == INT64_MAX
-        and header.max_timestamp <= now_ms + rules.timestamp_after_max_ms
-        and not header.attributes & TIMESTAMP_TYPE_BIT
-    )
+    """Whether the header alone says so."""
+    in_range = _TIMESTAMP_USUAL_MIN < header.max_timestamp <= now_ms + rules.timestamp_after_max_ms
+    return in_range and not header.attributes & TIMESTAMP_TYPE_BIT
 
 
 def _foreign_append_time(header: BatchHeader) -> InvalidTimestamps:
@@ -244,7 +311,7 @@ def _foreign_append_time(header: BatchHeader) -> InvalidTimestamps:
     return InvalidTimestamps(reason, [(index, reason) for index in range(min(header.record_count, RECORD_ERRORS_MAX))])
 
 
-def _check_records(header: BatchHeader, payload: bytes | bytearray, rules: TopicRules, now_ms: int) -> int:
+def _check_records(header: BatchHeader, payload: bytes | bytearray, rules: TopicRules, now_ms: int) -> Steps[int]:
     """The largest timestamp, when every record keeps the rules."""
     errors: list[tuple[int, str]] = []
     bad_timestamp = False
@@ -262,6 +329,8 @@ def _check_records(header: BatchHeader, payload: bytes | bytearray, rules: Topic
             bad_timestamp = bad_timestamp or reason is not None
         if reason is not None and len(errors) < RECORD_ERRORS_MAX:
             errors.append((index, reason))
+        if not index % STEP_RECORDS:
+            yield None
     if bad_timestamp:
         raise InvalidTimestamps("one or more records were rejected for their timestamps", errors)
     if errors:
@@ -283,8 +352,10 @@ def _timestamp_error(outline: Outline, header: BatchHeader, rules: TopicRules, n
     return f"timestamp {outline.timestamp} is not within [{earliest}, {latest}]"
 
 
-def _convert(header: BatchHeader, payload: bytes | bytearray, codec: Codec, rules: TopicRules) -> bytearray:
+def _convert(header: BatchHeader, payload: bytes | bytearray, rules: TopicRules) -> bytearray:
     """The same records packed by the topic's codec."""
+    codec = rules.codec
+    assert codec is not None
     body = compress(codec, payload, rules.compression_level)
     _check_size(HEADER_BYTES + len(body), rules)
     return assemble(

@@ -4,6 +4,7 @@ It holds every length against what is left, like `record.read_records`, but look
 """
 
 from skidway.errors import InvalidRecord
+from skidway.records.batch import wrap_timestamp
 
 # Start, end, where the offset delta begins, timestamp delta, offset delta, key, whether there is a value.
 Spot = tuple[int, int, int, int, int, bytes | None, bool]
@@ -74,11 +75,11 @@ def walk(data: bytes, position: int, end: int, count: int, last_delta: int) -> l
 
 
 def retime(data: bytes, spots: list[Spot], shift: int) -> bytes:
-    """The records again, with `shift` added to their timestamp deltas."""
+    """The records again, with `shift` added to their timestamp deltas, which wrap around at 64 bits."""
     payload = bytearray()
     for _, stop, numbered, timestamp_delta, _, _, _ in spots:
         # Records have no attributes: that byte is 0 in format v2.
-        body = b"\0" + _encode(timestamp_delta + shift) + data[numbered:stop]
+        body = b"\0" + _encode(wrap_timestamp(timestamp_delta + shift)) + data[numbered:stop]
         payload += _encode(len(body))
         payload += body
     return bytes(payload)
@@ -101,6 +102,8 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if value >> 64:
+                raise InvalidRecord("a number of more than 64 bits")
             return (value >> 1) ^ -(value & 1), position
         shift += 7
         if shift > 63:

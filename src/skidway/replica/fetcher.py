@@ -21,9 +21,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from skidway.errors import CorruptMessage, ErrorCode, ProtocolError, StorageError
+from skidway.errors import CorruptMessage, ErrorCode, FailedCut, ProtocolError, StorageError
+from skidway.log.health import ReadOnly
 from skidway.log.log import Log
 from skidway.ports import Buffer
+from skidway.replica.news import (
+    BadBatchFetched,
+    CopyBegunAnew,
+    CopyDamaged,
+    CutMeaningless,
+    CutRefused,
+    FetchedNotStored,
+    FollowerOffline,
+    OffsetRefused,
+    Remedy,
+    ReplicaNews,
+    TailCut,
+)
 from skidway.replica.role import PartitionRole
 from skidway.replica.session import FetchSession, Position
 from skidway.wire.message import Message
@@ -50,6 +64,8 @@ class FetchSettings:
     """So long a request waits for syncs of what the last one brought; then it goes without those partitions."""
     sync_wait_ms: int = 5
     """And the leader holds such a request back for so long only: the promises of the others must not wait behind it."""
+    save_wait_ms: int = 50
+    """The same while the start of a log is being saved: who deleted records waits for the request behind it."""
     retry_ms: int = 20
     """A partition or a leader that failed rests for so long, doubled with each failure in a row."""
     retry_ms_max: int = 1000
@@ -87,7 +103,7 @@ class _Followed:
     epoch: int
     """The leader's, in which it follows."""
     failures: int = 0
-    told: str = ""
+    told: ReplicaNews | None = None
     """The last trouble with it that was told: each is told once."""
 
 
@@ -96,7 +112,7 @@ class Fetcher:
         self,
         node_id: int,
         leader_id: int,
-        on_trouble: Callable[[str], None],
+        report: Callable[[ReplicaNews], None],
         settings: FetchSettings | None = None,
     ) -> None:
         self.leader_id = leader_id
@@ -104,7 +120,7 @@ class Fetcher:
         """What is here of it cannot be used any more: it is not fetched until it follows anew."""
         self.under_way = False
         self._node_id = node_id
-        self._on_trouble = on_trouble
+        self._report = report
         self._settings = settings or FetchSettings()
         self._session = FetchSession()
         self._followed: dict[Key, _Followed] = {}
@@ -112,6 +128,9 @@ class Fetcher:
         self._changed: dict[Key, None] = {}
         """Partitions whose next request may differ from what the session says."""
         self._syncing: dict[Key, None] = {}
+        self._unsaved: dict[Key, None] = {}
+        """Partitions whose start has moved up, and would not have after a crash: the leader is not told yet."""
+        self._moved: list[Replica] = []
         self._resting: dict[Key, int] = {}
         """Until when a partition is not fetched, after a failure."""
         self._lost: dict[Key, None] = {}
@@ -146,6 +165,7 @@ class Fetcher:
     def _leave(self, key: Key) -> None:
         self._followed.pop(key, None)
         self._syncing.pop(key, None)
+        self._unsaved.pop(key, None)
         self._resting.pop(key, None)
         self._lost.pop(key, None)
         self._changed[key] = None
@@ -172,6 +192,9 @@ class Fetcher:
         for key in [key for key in self._syncing if _is_stored(self._followed[key].replica)]:
             del self._syncing[key]
             self._changed[key] = None
+        for key in [key for key in self._unsaved if _start_is_durable(self._followed[key].replica)]:
+            del self._unsaved[key]
+            self._changed[key] = None
         self._update_session()
         request = self._lookup_request() or self._fetch_request(broker_epoch)
         self.under_way = request is not None
@@ -195,7 +218,11 @@ class Fetcher:
         settings = self._settings
         request = self._session.next_request(settings.partition_bytes_max)
         request.replica_state = ReplicaState(self._node_id, broker_epoch)
-        request.max_wait_ms = settings.sync_wait_ms if self._syncing else settings.wait_ms
+        request.max_wait_ms = settings.wait_ms
+        if self._syncing:
+            request.max_wait_ms = settings.sync_wait_ms
+        elif self._unsaved:
+            request.max_wait_ms = settings.save_wait_ms
         request.min_bytes = settings.min_bytes
         request.max_bytes = settings.reply_bytes_max
         return request
@@ -212,6 +239,15 @@ class Fetcher:
         return ListOffsetsRequest(self._node_id, topics=list(topics.values())) if topics else None
 
     # --- answers ---
+
+    def take_moved(self) -> list[Replica]:
+        """Replicas whose start the last response moved up: it is to be saved before the leader is told."""
+        moved, self._moved = self._moved, []
+        return moved
+
+    @property
+    def waits_for_save(self) -> bool:
+        return bool(self._unsaved)
 
     def on_response(self, response: Message | None, now_ms: int, wall_ms: int) -> None:
         assert self.under_way, "nothing was asked"
@@ -267,9 +303,9 @@ class Fetcher:
                     self._resting[key] = now_ms + wait_ms
                     self._changed[key] = None
                 followed.failures = 0
-                followed.told = ""
+                followed.told = None
         except CorruptMessage as error:
-            self._tell(followed, f"a bad batch from node {self.leader_id}, fetched again: {error}")
+            self._tell(followed, BadBatchFetched(str(followed.replica), self.leader_id, str(error)))
             self._rest(key, followed, now_ms, self._settings.corrupt_retry_ms)
         except (ProtocolError, OSError) as error:
             self._on_storage_error(key, followed, error, now_ms)
@@ -288,6 +324,10 @@ class Fetcher:
         replica.advance(min(data.high_watermark, log.end_offset))
         if log.start_offset < data.log_start_offset <= log.high_watermark:
             log.delete_records_before(data.log_start_offset)
+            self._unsaved[key] = None
+            self._moved.append(replica)
+        asked = self._session.asked(key)
+        if asked is not None and asked.start_offset < log.proven_start:
             self._changed[key] = None
 
     def _cut(self, key: Key, followed: _Followed, epoch: int, leader_end: int, now_ms: int, wall_ms: int) -> None:
@@ -297,18 +337,15 @@ class Fetcher:
         own_epoch, own_end = log.end_offset_for_epoch(epoch)
         offset = min(leader_end, own_end) if own_epoch >= 0 else leader_end
         if not 0 <= offset < log.end_offset:
-            self._tell(followed, f"node {self.leader_id} says that the logs part at {offset}, the end of the log here")
+            self._tell(followed, CutMeaningless(str(replica), self.leader_id, offset))
             self._rest(key, followed, now_ms)
         elif offset < log.high_watermark and not replica.unclean:
-            self._tell(
-                followed,
-                f"node {self.leader_id} lacks what was committed: its log parts from the one here at {offset}, below "
-                f"the high watermark {log.high_watermark}. Not cut, and not followed in this epoch: find out which of "
-                "them is right. After a restart this node cuts its log as the leader asks",
-            )
+            self._tell(followed, CutRefused(str(replica), self.leader_id, offset, log.high_watermark))
             self._stop(key)
         else:
+            before = log.end_offset
             replica.cut_to(offset, wall_ms)
+            self._report(TailCut(str(replica), self.leader_id, offset, log.end_offset, before))
             self._changed[key] = None
 
     def _begin_anew(self, response: ListOffsetsResponse, lookups: dict[Key, int], now_ms: int, wall_ms: int) -> None:
@@ -335,13 +372,15 @@ class Fetcher:
         log = followed.replica.log
         if log.start_offset < log.end_offset >= leader_start and not log.quarantined:
             # Refused, and yet it could follow: the leader's log has changed in between.
-            self._tell(
-                followed, f"node {self.leader_id} refused offset {log.end_offset}, its log begins at {leader_start}"
-            )
+            refused = OffsetRefused(str(followed.replica), self.leader_id, log.end_offset, leader_start)
+            self._tell(followed, refused)
             del self._lost[key]
             self._rest(key, followed, now_ms)
         else:
+            start_before, end_before = log.start_offset, log.end_offset
+            why = log.failure or f"the log of node {self.leader_id}, which leads, does not continue it"
             followed.replica.restart_at(leader_start, wall_ms)
+            self._report(CopyBegunAnew(str(followed.replica), leader_start, start_before, end_before, why))
             del self._lost[key]
             self._changed[key] = None
 
@@ -362,15 +401,16 @@ class Fetcher:
     def _on_storage_error(self, key: Key, followed: _Followed, error: Exception, now_ms: int) -> None:
         log = followed.replica.log
         if log.quarantined and key not in self._lost:
-            self._tell(followed, f"damaged, to be fetched anew: {error}")
+            by_failed_cut = isinstance(error, FailedCut)
+            self._tell(followed, CopyDamaged(str(followed.replica), str(error), Remedy.FETCH, by_failed_cut))
             self._stop(key)
             self.on_damaged(followed.replica)
             return
-        if log.failure is not None and not log.quarantined and isinstance(error, StorageError):
-            self._tell(followed, f"offline, it takes no writes: {error}")
+        if isinstance(log.health, ReadOnly) and isinstance(error, StorageError):
+            self._tell(followed, FollowerOffline(str(followed.replica), str(error)))
             self._stop(key)
             return
-        self._tell(followed, f"what node {self.leader_id} sent could not be stored, tried again later: {error}")
+        self._tell(followed, FetchedNotStored(str(followed.replica), self.leader_id, str(error)))
         self._rest(key, followed, now_ms, self._settings.retry_ms_max)
 
     def _on_failure(self, now_ms: int, *, in_session: bool = False) -> None:
@@ -395,10 +435,10 @@ class Fetcher:
         """Not fetched until it follows anew."""
         self._leave(key)
 
-    def _tell(self, followed: _Followed, trouble: str) -> None:
+    def _tell(self, followed: _Followed, trouble: ReplicaNews) -> None:
         if trouble != followed.told:
             followed.told = trouble
-            self._on_trouble(f"{followed.replica}: {trouble}")
+            self._report(trouble)
 
 
 SESSION_LOST = (
@@ -417,8 +457,12 @@ def _is_stored(replica: Replica) -> bool:
     return replica.stored_offset >= replica.log.end_offset
 
 
+def _start_is_durable(replica: Replica) -> bool:
+    return replica.log.proven_start >= replica.log.start_offset
+
+
 def _position(followed: _Followed) -> Position:
     log = followed.replica.log
     # Of the last record, not of the newest epoch: this node may have led one and written nothing in it.
     last_epoch = log.epochs.epoch_at(log.end_offset - 1) if log.end_offset > log.start_offset else -1
-    return Position(log.end_offset, followed.epoch, last_epoch, log.start_offset)
+    return Position(log.end_offset, followed.epoch, last_epoch, log.proven_start)

@@ -32,7 +32,7 @@ class Follower:
         self.leader_end = UNKNOWN_OFFSET
         """Where the leader's log ended at its last fetch."""
         self.sent_offset = UNKNOWN_OFFSET
-        """From where it was last given records. If it asks for them again, it may not have liked them."""
+        """Where the records sent last start. A second fetch from there may mean a rejected batch (bad CRC)."""
 
     def __repr__(self) -> str:
         return f"replica {self.id} at {self.offset}"

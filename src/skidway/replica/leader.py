@@ -7,7 +7,7 @@ in it until that is committed. So whatever set the controller elects the next le
 everything below the high watermark.
 
 Changes are proposed, one at a time: `proposal` is what the controller is asked for until it answers or newer metadata
-says what came of it. `broker.in_sync` carries it there.
+says what came of it. `broker.replication.in_sync` carries it there.
 
 While fewer replicas are in sync than `min.insync.replicas`, the high watermark stands still: the controller may then
 elect replicas that left the set (the eligible leader replicas), and they have no more than they had when they left.
@@ -63,12 +63,12 @@ class Leader:
         "_eligible",
         "_followers",
         "_lag_ms",
-        "_min_in_sync",
         "_now_ms",
         "_others",
         "epoch",
         "high_watermark",
         "in_sync",
+        "min_in_sync",
         "node_id",
         "partition_epoch",
         "proposal",
@@ -94,7 +94,8 @@ class Leader:
         self.high_watermark = 0
         """As far as it follows from what was heard in this epoch."""
         self._lag_ms = lag_ms
-        self._min_in_sync = min_in_sync
+        self.min_in_sync = min_in_sync
+        """The topic's min.insync.replicas."""
         self._begin_epoch(role, start_of_epoch_offset, now_ms)
 
     def _begin_epoch(self, role: PartitionRole, start_of_epoch_offset: int, now_ms: int) -> None:
@@ -113,10 +114,10 @@ class Leader:
     def leader_id(self) -> int:
         return self.node_id
 
-    def admit(self, acks: int, min_in_sync: int) -> None:
+    def admit(self, acks: int) -> None:
         """Refuse what would not be committed by as many replicas as the topic asks for, or by all it has."""
-        if acks == ACKS_ALL and len(self.in_sync) < min(min_in_sync, len(self.replicas)):
-            raise NotEnoughReplicas(f"{len(self.in_sync)} in-sync replica(s), the topic asks for {min_in_sync}")
+        if acks == ACKS_ALL and len(self.in_sync) < min(self.min_in_sync, len(self.replicas)):
+            raise NotEnoughReplicas(f"{len(self.in_sync)} in-sync replica(s), the topic asks for {self.min_in_sync}")
 
     def check_epoch(self, epoch: int) -> None:
         """What a client believes to be the leader's epoch; -1 asks for no check."""
@@ -127,14 +128,6 @@ class Leader:
     """The same for those who may read from any replica."""
 
     # --- what was stored ---
-
-    @property
-    def min_in_sync(self) -> int:
-        return self._min_in_sync
-
-    @min_in_sync.setter
-    def min_in_sync(self, count: int) -> None:
-        self._min_in_sync = count
 
     def on_stored(self, offset: int) -> int:
         """This node holds the log up to `offset`; the answer is the high watermark that follows."""
@@ -183,9 +176,7 @@ class Leader:
             raise UnknownLeaderEpoch(f"{replica_id} is not a replica in epoch {self.epoch}, as far as is known here")
         newest = max(self._eligible.get(replica_id, UNKNOWN_EPOCH), follower.broker_epoch)
         if UNKNOWN_EPOCH < broker_epoch < newest:
-            raise NotLeaderOrFollower(
-                f"broker {replica_id} was started anew since (epoch {newest}, not {broker_epoch})"
-            )
+            raise NotLeaderOrFollower(f"broker {replica_id} has restarted since (epoch {newest}, not {broker_epoch})")
         return follower
 
     def _may_join(self, follower: Follower) -> bool:
@@ -200,7 +191,7 @@ class Leader:
         return self._eligible.get(follower.id) == follower.broker_epoch
 
     def _advance(self) -> int:
-        if len(self.in_sync) < self._min_in_sync and len(self.in_sync) < len(self.replicas):
+        if len(self.in_sync) < self.min_in_sync and len(self.in_sync) < len(self.replicas):
             return self.high_watermark
         offset = self.stored
         for follower in self._counted:
@@ -272,6 +263,7 @@ class Leader:
 
     def on_metadata(self, role: PartitionRole, leader_end: int, now_ms: int) -> int:
         """Committed metadata says that this node leads (still or again); answers the high watermark that follows."""
+        before = self.high_watermark
         if role.leader_epoch > self.epoch:
             self.on_new_epoch(role, leader_end, now_ms)
         elif role.leader_epoch == self.epoch and role.partition_epoch > self.partition_epoch:
@@ -279,7 +271,9 @@ class Leader:
             self._commit(role.in_sync, role.partition_epoch, role.replicas, role.eligible)
         else:
             self._eligible = role.eligible
-        return self._advance()
+        after = self._advance()
+        assert after >= before, "what was committed stays committed"
+        return after
 
     def on_new_epoch(self, role: PartitionRole, leader_end: int, now_ms: int) -> None:
         """Followers have to compare their logs with this one first, so nothing is known about them."""
@@ -305,6 +299,7 @@ class Leader:
 
     def _count(self) -> None:
         maximal = self.maximal
+        assert all(member == self.node_id or member in self._followers for member in maximal), "nobody hears of it"
         self._counted = [follower for follower in self._followers.values() if follower.id in maximal]
         self._others = [follower for follower in self._followers.values() if follower.id not in maximal]
 
@@ -323,15 +318,17 @@ class NotLeading:
         partition_epoch: int = -1,
         replicas: Sequence[int] = (),
         in_sync: Sequence[int] = (),
+        min_in_sync: int = 1,
     ) -> None:
         self.leader_id = leader_id
         self.epoch = epoch
         self.partition_epoch = partition_epoch
         self.replicas = list(replicas)
         self.in_sync = list(in_sync)
-        self.min_in_sync = 1
+        self.min_in_sync = min_in_sync
+        """Kept for the time when this node leads."""
 
-    def admit(self, acks: int, min_in_sync: int) -> None:
+    def admit(self, acks: int) -> None:
         raise self._refusal()
 
     def check_epoch(self, epoch: int) -> None:
@@ -373,8 +370,8 @@ class Damaged(NotLeading):
 
     __slots__ = ("reason",)
 
-    def __init__(self, role: PartitionRole, reason: str) -> None:
-        super().__init__(role.leader, role.leader_epoch, role.partition_epoch, role.replicas, role.in_sync)
+    def __init__(self, role: PartitionRole, min_in_sync: int, reason: str) -> None:
+        super().__init__(role.leader, role.leader_epoch, role.partition_epoch, role.replicas, role.in_sync, min_in_sync)
         self.reason = reason
 
     def _refusal(self) -> ProtocolError:

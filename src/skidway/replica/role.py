@@ -20,3 +20,6 @@ class PartitionRole:
     """Whether a leader was elected, since the last role, that may lack what was committed."""
     eligible_leaders: Sequence[int] = ()
     """Replicas that may be elected when nobody is in sync."""
+
+    def __post_init__(self) -> None:
+        assert all(member in self.replicas for member in self.in_sync), f"in sync and no replica: {self}"

@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from skidway.errors import DamagedLog, ProtocolError, StorageError
 from skidway.limits import DEFAULT_LIMITS, MIB
+from skidway.log.bounds import Bound
 from skidway.ports import Buffer, Clock, FileSlice
 from skidway.records.batch import BatchHeader, crc_matches, iter_headers, read_header
 from skidway.records.record import Record, build_batch, read_records
@@ -68,7 +69,7 @@ class MachineLog(Protocol):
     def append(self, batch: memoryview | bytearray, header: BatchHeader, leader_epoch: int, now_ms: int) -> int: ...
 
     def read(
-        self, offset: int, max_bytes: int, *, committed: bool = True, min_one: bool = True
+        self, offset: int, max_bytes: int, upto: Bound = Bound.HIGH_WATERMARK, *, min_one: bool = True
     ) -> FileSlice | None: ...
 
 
@@ -100,7 +101,7 @@ class LogStore(Generic[Stored]):
     def read_all(self) -> Iterator[Stored]:
         offset, end_offset = self._log.start_offset, self._log.end_offset
         while offset < end_offset:
-            found = self._log.read(offset, READ_BYTES, committed=False)
+            found = self._log.read(offset, READ_BYTES, Bound.END)
             if found is None and self._compacted:
                 return
             if found is None:

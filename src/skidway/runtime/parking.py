@@ -158,11 +158,11 @@ class OffsetParking(Generic[Key]):
 class ParkedBytes(Generic[Key]):
     """One request that waits until its partitions together have enough new bytes."""
 
-    __slots__ = ("_keys", "_missing_bytes", "_resume", "_timer")
+    __slots__ = ("_keys", "_resume", "_timer", "missing_bytes")
 
     def __init__(self, keys: Sequence[Key], missing_bytes: int, resume: Callable[[], None]) -> None:
         self._keys = keys
-        self._missing_bytes = missing_bytes
+        self.missing_bytes = missing_bytes
         self._resume: Callable[[], None] | None = resume
         self._timer: Timer | None = None
 
@@ -183,7 +183,8 @@ class BytesParking(Generic[Key]):
         self, keys: Sequence[Key], missing_bytes: int, deadline_ms: int, resume: Callable[[], None]
     ) -> ParkedBytes[Key]:
         """Call `resume` once: when `missing_bytes` more can be read in these partitions together, when one of them
-        is disturbed, or at the deadline. The caller then reads again and answers with whatever is there."""
+        is disturbed, or at the deadline. The caller then reads again and answers with whatever is there. Who knows by
+        other ways what happens in its partitions names none, counts down `missing_bytes` and calls `finish`."""
         parked = ParkedBytes(keys, missing_bytes, resume)
         self.waits += len(keys)
         waiting = self._waiting
@@ -193,7 +194,7 @@ class BytesParking(Generic[Key]):
                 waiting[key] = {parked: None}
             else:
                 waiters[parked] = None
-        parked._timer = self._timers.at(deadline_ms, lambda: self._finish(parked))
+        parked._timer = self._timers.at(deadline_ms, lambda: self.finish(parked))
         return parked
 
     def wake(self, key: Key, added_bytes: int) -> None:
@@ -203,16 +204,23 @@ class BytesParking(Generic[Key]):
             return
         ready: list[ParkedBytes[Key]] = []
         for parked in waiters:
-            parked._missing_bytes -= added_bytes
-            if parked._missing_bytes <= 0:
+            parked.missing_bytes -= added_bytes
+            if parked.missing_bytes <= 0:
                 ready.append(parked)
         for parked in ready:
-            self._finish(parked)
+            self.finish(parked)
 
     def disturb(self, key: Key) -> None:
         """Something else than bytes happened: the partition is gone, failed, or changed leader."""
         for parked in list(self._waiting.get(key, ())):
-            self._finish(parked)
+            self.finish(parked)
+
+    def finish(self, parked: ParkedBytes[Key]) -> None:
+        """Its wait is over, whatever there is."""
+        resume = parked._resume
+        if resume is not None:
+            self._detach(parked)
+            resume()
 
     def cancel(self, parked: ParkedBytes[Key]) -> None:
         """Nobody wants the answer any more."""
@@ -222,12 +230,6 @@ class BytesParking(Generic[Key]):
     def __len__(self) -> int:
         """Waits of all partitions, for metrics."""
         return sum(map(len, self._waiting.values()))
-
-    def _finish(self, parked: ParkedBytes[Key]) -> None:
-        resume = parked._resume
-        if resume is not None:
-            self._detach(parked)
-            resume()
 
     def _detach(self, parked: ParkedBytes[Key]) -> None:
         parked._resume = None

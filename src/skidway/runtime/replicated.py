@@ -1,10 +1,11 @@
-"""Host for decide/apply machines: the controller now, the coordinators later.
+"""Host for decide/apply machines: the controller and the coordinators.
 
 A machine decides without changing anything, and changes only by applying records:
 
-    decide(operation, now_ms) -> Decision(records, reply, notes, answers)
+    decide(operation, now) -> Decision(records, reply, notes, answers, effects)
     apply(record) -> None
     note(note) -> None
+    unfinished() -> effects
 
 Records of one decision are appended as one unit and applied at once, so the next decision sees them. The reply waits
 until the store has committed them; a decision without records may have seen uncommitted state and waits as well.
@@ -15,14 +16,20 @@ Some machines also know things that are not worth a record: who waits, who was h
 decision changes those; they are noted after the records are applied and are gone after a reload. A decision may leave
 its call unanswered for now (the reply is PARKED); a later decision answers it by naming the operation. A reload
 forgets what the machine knew of parked calls, so all of them are answered with the error.
+
+Effects are what a decision has done elsewhere (a marker written to another partition): the host's `perform` gets them
+after the decision's records are committed, never before, and what comes of an effect is submitted as another operation.
+When a machine is loaded, its `unfinished` effects are performed after everything it loaded is committed. So an effect
+happens at least once, whatever fails in between: performing one twice must do no harm.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from skidway.errors import ProtocolError, StorageError
 
@@ -33,6 +40,15 @@ Reply = TypeVar("Reply")
 
 LOAD_RECORDS = 1000
 """So many are applied in one go where a host is loaded bit by bit: some ten milliseconds' worth."""
+
+
+class Now(NamedTuple):
+    """When something is decided, by both clocks. Machines have none of their own."""
+
+    monotonic_ms: int
+    """For what lasts: sessions, deadlines."""
+    wall_ms: int
+    """For what is written down and read by people, or survives a restart."""
 
 
 class Operation(Generic[Reply]):
@@ -57,19 +73,33 @@ class Decision(Generic[Record, Reply]):
     """Changes of what the machine knows beside its records, in order."""
     answers: list[tuple[Operation[Any], Any]] = field(default_factory=list)
     """For calls parked by earlier decisions, or by this one: the operation as it was submitted, and the reply."""
+    effects: list[Any] = field(default_factory=list)
+    """What is to be done elsewhere once the records are committed, in order."""
 
 
-class Machine(Protocol[Record]):
-    """One whose decisions have notes also has `note(note)`: it changes what no record says, never fails and never
-    looks at the time."""
-
-    def decide(self, operation: Operation[Any], now_ms: int) -> Decision[Record, Any]:
+class Machine(ABC, Generic[Record]):
+    @abstractmethod
+    def decide(self, operation: Operation[Any], now: Now) -> Decision[Record, Any]:
         """Changes nothing. Raises ProtocolError when the operation is refused as a whole."""
-        ...
 
+    @abstractmethod
     def apply(self, record: Record) -> None:
-        """The only mutator. Never fails, never looks at the time."""
-        ...
+        """The only mutator of what records say. Never fails, never looks at the time."""
+
+    def note(self, note: Any) -> None:
+        """Changes what no record says. Never fails, never looks at the time."""
+        raise AssertionError(f"a machine that takes no notes decided on {note}")
+
+    def unfinished(self) -> list[Any]:
+        """Effects of records applied so far that may not have happened: asked once, after loading."""
+        return []
+
+
+class TimedMachine(Machine[Record]):
+    @property
+    @abstractmethod
+    def deadline_ms(self) -> int:
+        """When it wants to be ticked, on the monotonic clock. A tick before that does no harm."""
 
 
 class Store(Protocol[StoredRecord]):
@@ -93,6 +123,7 @@ class _Parked(Generic[Record]):
     end_offset: int
     records: Sequence[Record]
     replies: list[tuple[Callable[[Any], None], Any]] = field(repr=False)
+    effects: Sequence[Any] = ()
 
 
 AnyMachine = TypeVar("AnyMachine", bound=Machine[Any])
@@ -106,11 +137,14 @@ class Replicated(Generic[AnyMachine, Record]):
         publish: Callable[[Sequence[Record]], None] | None = None,
         *,
         whole: bool = True,
+        perform: Callable[[Any], None] | None = None,
     ) -> None:
-        """Not `whole`: `load_some` has to be called until all is loaded, and nothing is submitted before."""
+        """Not `whole`: `load_some` has to be called until all is loaded, and nothing is submitted before. `perform`
+        starts an effect; it may submit operations at once or later."""
         self._new_machine = new_machine
         self._store = store
         self._publish = publish
+        self._perform = perform or _refuse_effect
         self._parked: deque[_Parked[Record]] = deque()
         self._held: dict[int, tuple[Operation[Any], Callable[[Any], None]]] = {}
         self._unusable: ProtocolError | None = None
@@ -141,24 +175,23 @@ class Replicated(Generic[AnyMachine, Record]):
         """Apply some of what is stored; true when that was the rest. StorageError when it cannot be read."""
         if not self._apply_some():
             return False
-        self._parked.append(_Parked(self._end_offset, self._loaded, []))
+        self._parked.append(_Parked(self._end_offset, self._loaded, [], self._machine.unfinished()))
         self.on_committed(self._store.committed_offset)
         return True
 
-    def submit(
-        self, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
-    ) -> None:
+    def submit(self, operation: Operation[Reply], now: Now, respond: Callable[[Reply | ProtocolError], None]) -> None:
         """`respond` is called exactly once: with the reply when it is committed, or with the error."""
         if self._unusable is not None:
             respond(self._unusable)
             return
         try:
-            decision = self._machine.decide(operation, now_ms)
+            decision = self._machine.decide(operation, now)
         except ProtocolError as refusal:
-            decision = Decision([], refusal)
+            # Its traceback refers to this call, which refers to it: a ring that only the garbage collector would free.
+            decision = Decision([], refusal.with_traceback(None))
         if decision.records:
             try:
-                self._end_offset = self._store.append(decision.records, now_ms)
+                self._end_offset = self._store.append(decision.records, now.monotonic_ms)
             except StorageError as error:
                 respond(error)
                 self._reload(error)
@@ -170,12 +203,12 @@ class Replicated(Generic[AnyMachine, Record]):
             for record in decision.records:
                 self._machine.apply(record)
         for note in decision.notes:
-            self._note(note)
-        if decision.reply is PARKED and not decision.records and not decision.answers:
+            self._machine.note(note)
+        if decision.reply is PARKED and not (decision.records or decision.answers or decision.effects):
             self._held[id(operation)] = (operation, respond)
             return
         replies = self._replies(operation, decision, respond)
-        self._parked.append(_Parked(self._end_offset, decision.records, replies))
+        self._parked.append(_Parked(self._end_offset, decision.records, replies, decision.effects))
         self.on_committed(self._store.committed_offset)
 
     def _replies(
@@ -200,6 +233,8 @@ class Replicated(Generic[AnyMachine, Record]):
                 self._publish(entry.records)
             for respond, reply in entry.replies:
                 respond(reply)
+            for effect in entry.effects:
+                self._perform(effect)
 
     def on_lost(self, error: ProtocolError) -> None:
         """Leadership or the disk is gone: what waits will not be committed by us. The fate of its records is
@@ -220,7 +255,6 @@ class Replicated(Generic[AnyMachine, Record]):
 
     def _begin_load(self) -> None:
         self._machine = self._new_machine()
-        self._note: Callable[[Any], None] = getattr(self._machine, "note", _refuse_note)
         self._loaded: list[Record] = []
         self._unread: Iterator[Record] = iter(self._store.read_all())
 
@@ -245,16 +279,25 @@ class Replicated(Generic[AnyMachine, Record]):
             lost: Iterable[_Parked[Record]] = list(self._parked)
             self._parked.clear()
         else:
-            # What was appended before the failure is still in the log: its replies go on waiting.
+            # What was appended before the failure is still in the log: its replies go on waiting. Effects that were to
+            # follow are unfinished in the machine that has read it again.
             lost = [entry for entry in self._parked if entry.end_offset > self._end_offset]
-            self._parked = deque(entry for entry in self._parked if entry.end_offset <= self._end_offset)
+            self._parked = deque(
+                _Parked(entry.end_offset, entry.records, entry.replies)
+                for entry in self._parked
+                if entry.end_offset <= self._end_offset
+            )
+            if unfinished := self._machine.unfinished():
+                self._parked.append(_Parked(self._end_offset, [], [], unfinished))
         _tell(lost, self._unusable or StorageError("The records of this change were lost."))
         for _, respond in held.values():
             respond(cause)
+        if self._unusable is None:
+            self.on_committed(self._store.committed_offset)
 
 
-def _refuse_note(note: Any) -> None:
-    raise AssertionError(f"a machine that takes no notes decided on {note}")
+def _refuse_effect(effect: Any) -> None:
+    raise AssertionError(f"a host that performs no effects got {effect}")
 
 
 def _tell(entries: Iterable[_Parked[Any]], error: ProtocolError) -> None:

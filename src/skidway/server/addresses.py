@@ -3,37 +3,24 @@
 Errors are ValueErrors with a sentence that says what is wrong and what was expected.
 """
 
-import msgspec
-
+from skidway.broker.listeners import Address
 from skidway.limits import INT32_MAX
 
 PORT_MAX = 65_535
 NODES_MAX = 1_000
 
 
-class Address(msgspec.Struct, frozen=True):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def is_wildcard(self) -> bool:
-        return self.host in ("", "0.0.0.0", "::")
-
-
 def parse_address(text: str) -> Address:
     """HOST:PORT, [IPv6]:PORT or :PORT."""
     host, colon, port_text = text.rpartition(":")
     if not colon:
-        raise ValueError(f"{text!r} has no port: expected HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
+        raise ValueError(f"{text!r} is not an address: expected HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"{text!r}: an IPv6 address is written in brackets, such as [::1]:9092")
+        raise ValueError(f"{text!r}: write an IPv6 address in brackets, such as [::1]:9092")
     if not (port_text.isascii() and port_text.isdigit()) or int(port_text) > PORT_MAX:
-        raise ValueError(f"{text!r}: the port is a number from 0 to {PORT_MAX}")
+        raise ValueError(f"{text!r}: the port must be a number from 0 to {PORT_MAX}")
     return Address(host or "0.0.0.0", int(port_text))
 
 
@@ -45,7 +32,7 @@ def parse_nodes(text: str) -> dict[int, Address]:
         if node_id in nodes:
             raise ValueError(f"node {node_id} is named twice: at {nodes[node_id]} and at {address}")
         if address in nodes.values():
-            raise ValueError(f"two nodes at {address}: every node has an address of its own")
+            raise ValueError(f"two nodes have the address {address}: every node needs its own")
         nodes[node_id] = address
         if len(nodes) > NODES_MAX:
             raise ValueError(f"more than {NODES_MAX} nodes")
@@ -57,7 +44,7 @@ def _parse_node(entry: str) -> tuple[int, Address]:
     if not at or not (number.isascii() and number.isdigit()):
         raise ValueError(f"{entry!r}: expected NUMBER@HOST:PORT, such as 1@broker-1.example:9092")
     if len(number) > len(str(INT32_MAX)) or int(number) > INT32_MAX:
-        raise ValueError(f"{entry!r}: a node's number is at most {INT32_MAX}")
+        raise ValueError(f"{entry!r}: the number of a node must be at most {INT32_MAX}")
     address = parse_address(rest)
     if address.is_wildcard or not address.port:
         raise ValueError(f"{entry!r}: expected a host and a port that the other nodes can connect to")

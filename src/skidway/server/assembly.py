@@ -1,25 +1,26 @@
 """Puts the broker's node together from its settings and the real machine's disk, clock and randomness."""
 
-import logging
 from typing import Any
 
+from skidway.broker.listeners import Listeners
 from skidway.ports import Clock, Random
-from skidway.server.addresses import Address, parse_nodes
+from skidway.server.addresses import parse_nodes
 from skidway.server.config import Settings
 from skidway.server.disk import RealDisk
+from skidway.server.loggers import PythonLoggers
 
 
-def make_node(settings: Settings, advertised: Address, disk: RealDisk, clock: Clock, random: Random) -> Any:
+def make_node(settings: Settings, listeners: Listeners, disk: RealDisk, clock: Clock, random: Random) -> Any:
     """The node, not opened yet. Imported here: flags and settings are checked before the broker is loaded."""
     from skidway.broker.node import Node
     from skidway.broker.settings import NodeSettings
     from skidway.server.compactor import ChildCompactor
+    from skidway.server.events import EventLog
 
     peers = parse_nodes(settings.peer_addresses or "")
     node_settings = NodeSettings(
         node_id=settings.node_id,
-        host=advertised.host,
-        port=advertised.port,
+        listeners=listeners,
         data_dir=str(disk.root),
         cluster_id=settings.cluster_id,
         auto_create_topics=settings.auto_create_topics,
@@ -40,14 +41,24 @@ def make_node(settings: Settings, advertised: Address, disk: RealDisk, clock: Cl
         compaction_check_ms=settings.compaction_check_ms,
         scrub_interval_ms=settings.scrub_interval_ms,
         scrub_bytes_per_second=settings.scrub_bytes_per_second,
+        send_buffer_bytes=settings.send_buffer_bytes,
     )
     node_settings.validate()
-    log = logging.getLogger("skidway.node")
     compactor = ChildCompactor(disk.root)
-    return Node(node_settings, disk, clock, random, settings.limits, log.info, log.warning, compactor)
+    events, loggers = EventLog(clock), PythonLoggers()
+    return Node(
+        node_settings,
+        disk,
+        clock,
+        random,
+        settings.limits,
+        compactor,
+        events.report,
+        loggers,
+    )
 
 
 def hangup_type() -> type[Exception]:
-    from skidway.broker.connection import Hangup
+    from skidway.broker.api.call import Hangup
 
     return Hangup

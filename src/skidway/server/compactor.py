@@ -14,7 +14,7 @@ import threading
 import msgspec
 
 from skidway.errors import StorageError
-from skidway.log.compaction import CompactionResult, CompactionTask, compact
+from skidway.log.compaction.compaction import CompactionResult, CompactionTask, compact
 from skidway.server.disk import RealDisk
 
 NICENESS = 5

@@ -2,7 +2,8 @@
 
 The file is TOML. An environment variable is `SKIDWAY_` and the setting's name in capitals, with `__` before a name
 inside a table: SKIDWAY_NODE_ID, SKIDWAY_LIMITS__CONNECTIONS_MAX. A topic default is set by its Kafka name
-(`"retention.ms" = 1000` under `[topic_defaults]`, or SKIDWAY_TOPIC_DEFAULTS__RETENTION_MS).
+(`"retention.ms" = 1000` under `[topic_defaults]`, or SKIDWAY_TOPIC_DEFAULTS__RETENTION_MS). A setting of one listener
+is in a table of its own (`[listeners.OUTSIDE]`, or SKIDWAY_LISTENERS__OUTSIDE__CONNECTIONS_MAX).
 Anything unknown or wrong stops the start with one sentence: what, where, what was expected, and the closest name.
 """
 
@@ -13,10 +14,20 @@ from typing import Any, Literal
 import msgspec
 import msgspec.structs
 
+from skidway.broker.listeners import Listeners
 from skidway.groups.settings import GroupSettings
-from skidway.limits import DEFAULT_LIMITS, INT32_MAX, Limits
+from skidway.limits import DEFAULT_LIMITS, DEFAULT_SEND_BUFFER_BYTES, INT32_MAX, Limits
 from skidway.quorum.settings import QuorumSettings
-from skidway.server.addresses import Address, parse_address, parse_nodes
+from skidway.server.addresses import parse_nodes
+from skidway.server.listening import (
+    NO_SETTINGS,
+    SEND_BUFFER_BYTES_MIN,
+    ListenerSettings,
+    WrongListeners,
+    advertised_addresses,
+    build_listeners,
+)
+from skidway.server.service_links import is_service_link
 
 ENVIRONMENT_PREFIX = "SKIDWAY_"
 TABLE_SEPARATOR = "__"
@@ -24,7 +35,7 @@ DEFAULT_GROUPS = GroupSettings()
 DEFAULT_QUORUM = QuorumSettings()
 ROLES = ("broker", "controller")
 # Set by other parts of the project, not by an operator.
-ENVIRONMENT_RESERVED = ("SKIDWAY_CONFIG", "SKIDWAY_BOOTSTRAP")
+ENVIRONMENT_RESERVED = ("SKIDWAY_CONFIG", "SKIDWAY_BOOTSTRAP", "SKIDWAY_PROFILE", "SKIDWAY_PROFILES")
 
 Value = Any
 """What TOML can hold, or a string from the environment or from a flag."""
@@ -36,10 +47,17 @@ class ConfigError(Exception):
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data_dir: str = "data"
+    require_data: bool = False
+    """Whether an empty or missing data directory stops the start."""
     node_id: int = 1
     listen: str = "127.0.0.1:9092"
+    """HOST:PORT, or several as NAME=HOST:PORT."""
     advertise: str | None = None
-    """What clients are told to connect to; by default the listen address, or the host's name for 0.0.0.0."""
+    """What clients are told to connect to, in the same form; by default the listen address, or the host's name for
+    0.0.0.0."""
+    inter_broker_listener: str | None = None
+    """The listener by which nodes speak to each other; None: the only one, or PLAINTEXT."""
+    listeners: dict[str, ListenerSettings] = {}
     cluster_id: str | None = None
     voters: str | None = None
     """`1@host:port,2@host:port`: who keeps the cluster's metadata, for the first start. None: this node, alone."""
@@ -67,6 +85,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     scrub_interval_ms: int = 604_800_000
     """Everything stored is read and checked once in this time; 0: never."""
     scrub_bytes_per_second: int = 8 << 20
+    send_buffer_bytes: int = DEFAULT_SEND_BUFFER_BYTES
+    """Of each client's socket (SO_SNDBUF), unless its listener has another; -1 leaves it to the kernel, which grows
+    it."""
     sync_threads: int = 4
     drain_ms: int = 5_000
     """How long a stopping broker waits for replies on their way."""
@@ -80,25 +101,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def role_set(self) -> frozenset[str]:
         return frozenset(role.strip() for role in self.roles.split(","))
 
-    def listen_address(self) -> Address:
-        return parse_address(self.listen)
+    def listener_list(self) -> Listeners:
+        """As they were set: port 0 is not known yet."""
+        return build_listeners(self.listen, self.advertise, self.inter_broker_listener, self.listeners)
 
-    def advertised_address(self, bound_port: int) -> Address:
-        """Port 0 means the one the listener got."""
-        if self.advertise is not None:
-            address = parse_address(self.advertise)
-            return Address(address.host, address.port or bound_port)
-        address = self.listen_address()
-        if not address.is_wildcard:
-            return Address(address.host, bound_port)
-        import socket  # only here: not every caller of the settings wants it loaded
+    def chose_address_of(self, listener: str) -> bool:
+        """Whether the operator said where others reach a listener."""
+        return listener in advertised_addresses(self.advertise, [spec.name for spec in self.listener_list()])
 
-        return Address(socket.gethostname(), bound_port)
+    def of_listener(self, name: str) -> ListenerSettings:
+        return self.listeners.get(name, NO_SETTINGS)
 
 
-TABLES = ("groups", "limits", "quorum", "topic_defaults")
+TABLES = ("groups", "limits", "listeners", "quorum", "topic_defaults")
 NAMES = tuple(Settings.__struct_fields__)
 LIMIT_NAMES = tuple(field.name for field in fields(Limits))
+LISTENER_NAMES = tuple(ListenerSettings.__struct_fields__)
+SEVERAL = ("listen", "advertise")
+"""May be a list, or a flag that is repeated."""
 QUORUM_NAMES = tuple(field.name for field in fields(QuorumSettings))
 GROUP_NAMES = (
     "initial_rebalance_delay_ms",
@@ -132,7 +152,7 @@ POSITIVE = (
 EXPECTED = {
     int: "a whole number",
     bool: "true or false",
-    str: "a text",
+    str: "text",
 }
 
 
@@ -192,11 +212,14 @@ def _take_environment(environment: Mapping[str, str], values: dict[str, Value], 
     for variable in sorted(environment):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in ENVIRONMENT_RESERVED:
             continue
+        if is_service_link(variable, environment[variable]):
+            continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         table, separator, inner = name.partition(TABLE_SEPARATOR)
         if separator:
             # Kafka's topic settings have dots in their names, which a variable cannot have.
-            name = f"{table}.{inner.replace('_', '.') if table == 'topic_defaults' else inner}"
+            dotted = inner.replace("_", ".") if table == "topic_defaults" else inner.replace(TABLE_SEPARATOR, ".")
+            name = f"{table}.{dotted}"
         _put(name, environment[variable], f"environment variable {variable}", values, origins)
 
 
@@ -208,10 +231,17 @@ def _put(name: str, value: Value, origin: str, values: dict[str, Value], origins
         _require_known(inner, GROUP_NAMES, "groups.", origin)
     elif dot and table == "quorum":
         _require_known(inner, QUORUM_NAMES, "quorum.", origin)
+    elif dot and table == "listeners":
+        listener, _, setting = inner.rpartition(".")
+        listener = listener.upper()
+        _require_known(setting, LISTENER_NAMES, f"listeners.{listener or 'NAME'}.", origin)
+        name = f"listeners.{listener}.{setting}"
     elif not (dot and table == "topic_defaults"):
         _require_known(name, NAMES, "", origin)
         if name in TABLES:
             raise ConfigError(f"{name} in {origin}: expected a table of settings, got {_show(value)}")
+    if name in SEVERAL and isinstance(value, list) and all(isinstance(each, str) for each in value):
+        value = ",".join(value)
     values[name] = value
     origins[name] = origin
 
@@ -222,7 +252,11 @@ def _require_known(name: str, known: tuple[str, ...], prefix: str, origin: str) 
     import difflib  # only a mistake needs it
 
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {prefix}{close[0]}?" if close else f"; known are {', '.join(prefix + n for n in known)}"
+    hint = (
+        f"; did you mean {prefix}{close[0]}?"
+        if close
+        else f"; known settings are {', '.join(prefix + n for n in known)}"
+    )
     raise ConfigError(f"unknown setting {prefix}{name} in {origin}{hint}")
 
 
@@ -231,6 +265,7 @@ def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
     limits: dict[str, int] = {}
     groups: dict[str, int] = {}
     quorum: dict[str, int] = {}
+    listeners: dict[str, dict[str, Any]] = {}
     topic_defaults: dict[str, str] = {}
     for name, value in values.items():
         table, dot, inner = name.partition(".")
@@ -244,6 +279,10 @@ def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
             quorum[inner] = _convert(name, value, int, origins[name])
             if quorum[inner] <= 0:
                 raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {quorum[inner]}")
+        elif dot and table == "listeners":
+            listener, _, setting = inner.rpartition(".")
+            converted = _convert(name, value, _LISTENER_TYPES[setting], origins[name])
+            listeners.setdefault(listener, {})[setting] = converted
         elif dot:
             topic_defaults[inner] = _topic_value(name, value, origins[name])
         else:
@@ -251,6 +290,7 @@ def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
     settings = Settings(
         **top,
         topic_defaults=topic_defaults,
+        listeners={name: ListenerSettings(**chosen) for name, chosen in listeners.items()},
         limits=_build_limits(limits, origins),
         groups=_build_groups(groups, origins),
         quorum=replace(DEFAULT_QUORUM, **quorum),
@@ -269,7 +309,7 @@ def _build_groups(values: dict[str, int], origins: dict[str, str]) -> GroupSetti
         if not low <= value <= high:
             named = [each for each in (f"{name}_min", f"{name}_max", name) if each in values]
             where = "; ".join(sorted({origins[f"groups.{each}"] for each in named}))
-            raise ConfigError(f"groups.{name} is {value}, but must lie from {low} to {high} (set in {where})")
+            raise ConfigError(f"groups.{name} is {value}, but must be between {low} and {high} (set in {where})")
     return replace(DEFAULT_GROUPS, **changes)
 
 
@@ -295,7 +335,7 @@ def _topic_value(name: str, value: Value, origin: str) -> str:
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         return str(value)
-    raise ConfigError(f"{name} in {origin}: expected a text, a number, true or false, got {_show(value)}")
+    raise ConfigError(f"{name} in {origin}: expected text, a number, true or false, got {_show(value)}")
 
 
 def _convert(name: str, value: Value, kind: Any, origin: str) -> Any:
@@ -311,8 +351,10 @@ def _expected(kind: Any) -> str:
     if kind in EXPECTED:
         return EXPECTED[kind]
     options = getattr(kind, "__args__", ())
+    if int in options:
+        return EXPECTED[int]
     texts = [repr(option) for option in options if isinstance(option, str)]
-    return f"one of {', '.join(texts)}" if texts else "a text"
+    return f"one of {', '.join(texts)}" if texts else "text"
 
 
 def _show(value: Value) -> str:
@@ -349,22 +391,38 @@ def _check_cluster(settings: Settings, origins: dict[str, str]) -> None:
         where = origins["voters"]
         raise ConfigError(f"voters in {where}: names this node ({settings.node_id}), whose roles are not controller")
     if "controller" not in roles and not settings.voters:
-        raise ConfigError(f"roles in {origins['roles']}: a node that is no controller needs voters, to find one")
+        raise ConfigError(
+            f"roles in {origins['roles']}: a node without the role controller needs voters, to find the controller"
+        )
     if settings.heartbeat_ms * 4 > settings.session_timeout_ms:
         where = "; ".join(sorted(origins[name] for name in ("heartbeat_ms", "session_timeout_ms") if name in origins))
         text = f"heartbeat_ms is {settings.heartbeat_ms}: at most a quarter of session_timeout_ms"
         raise ConfigError(f"{text} ({settings.session_timeout_ms}) is expected (set in {where})")
 
 
+def _check_listeners(settings: Settings, origins: dict[str, str]) -> None:
+    try:
+        settings.listener_list()
+    except WrongListeners as error:
+        where = next((origin for name, origin in origins.items() if f"{name}.".startswith(f"{error.setting}.")), None)
+        placed = f"{error.setting} is not set" if where is None else f"{error.setting} in {where}"
+        raise ConfigError(f"{placed}: {error}") from None
+    sizes = {"send_buffer_bytes": settings.send_buffer_bytes}
+    for listener, chosen in settings.listeners.items():
+        if chosen.send_buffer_bytes is not None:
+            sizes[f"listeners.{listener}.send_buffer_bytes"] = chosen.send_buffer_bytes
+        for name in ("connections_max", "connections_per_ip_max"):
+            if (value := getattr(chosen, name)) is not None and value <= 0:
+                setting = f"listeners.{listener}.{name}"
+                raise ConfigError(f"{setting} in {origins[setting]}: expected a positive number, got {value}")
+    for setting, size in sizes.items():
+        if size != -1 and size < SEND_BUFFER_BYTES_MIN:
+            expected = f"-1 (the kernel's choice) or at least {SEND_BUFFER_BYTES_MIN} bytes"
+            raise ConfigError(f"{setting} in {origins[setting]}: expected {expected}, got {size}")
+
+
 def _check(settings: Settings, origins: dict[str, str]) -> None:
-    for name in ("listen", "advertise"):
-        text = getattr(settings, name)
-        if text is None:
-            continue
-        try:
-            parse_address(text)
-        except ValueError as error:
-            raise ConfigError(f"{name} in {origins.get(name, 'the defaults')}: {error}") from None
+    _check_listeners(settings, origins)
     _check_topic_defaults(settings, origins)
     for name in POSITIVE:
         if getattr(settings, name) <= 0:
@@ -376,7 +434,8 @@ def _check(settings: Settings, origins: dict[str, str]) -> None:
         raise ConfigError(f"node_id in {origins['node_id']}: expected at most {INT32_MAX}, got {settings.node_id}")
     _check_cluster(settings, origins)
     if not settings.data_dir:
-        raise ConfigError(f"data_dir in {origins['data_dir']}: expected a directory, got an empty text")
+        raise ConfigError(f"data_dir in {origins['data_dir']}: expected a directory, got an empty value")
 
 
 _FIELD_TYPES: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+_LISTENER_TYPES: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(ListenerSettings)}

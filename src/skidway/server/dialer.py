@@ -1,4 +1,4 @@
-"""Connections that this node opens to others: carries the bytes of `skidway.broker.peers.Link` over TCP.
+"""Connections that this node opens to others: carries the bytes of `skidway.broker.cluster.peers.Link` over TCP.
 
 What the node asks in one turn leaves together at its end. A reply is handled as soon as it is whole; a long one is
 read straight into a buffer that grows with the bytes that came, up to its announced size. An error, a bug included,
@@ -12,14 +12,15 @@ import logging
 import socket
 from typing import TYPE_CHECKING, cast
 
-from skidway.broker.peers import ONCE
+from skidway.broker.cluster.peers import ONCE
 from skidway.limits import MIB, Limits
 from skidway.ports import Clock
 from skidway.server.receiving import ReceiveMemory
-from skidway.server.sending import Part, PlainSender
 
 if TYPE_CHECKING:
-    from skidway.broker.peers import Link
+    from skidway.broker.cluster.peers import Link
+    from skidway.server.carriage import Carriage
+    from skidway.server.sending import Part, Sender
     from skidway.server.turn import Turn
 
 log = logging.getLogger("skidway.dialer")
@@ -35,10 +36,13 @@ class Dialer:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         limits: Limits,
+        carriage: Carriage,
         *,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
+        """`carriage` is that of the listener by which nodes speak to each other."""
         self.loop = loop
+        self.carriage = carriage
         self.clock = clock
         self.connect_timeout_s = connect_timeout_s
         self.memory = ReceiveMemory(limits.receive_bytes_max)
@@ -107,7 +111,7 @@ class Dialer:
         try:
             carrier.link.closed(self.clock.monotonic_ms())
         except Exception:
-            log.exception("%s: a bug while closing", carrier.link)
+            log.exception("%s: internal error while closing", carrier.link)
         self.schedule()
 
 
@@ -121,7 +125,7 @@ class Carrier(asyncio.BufferedProtocol):
         self._dialer = dialer
         self._connecting: asyncio.Task[str] | None = None
         self._transport: asyncio.Transport | None = None
-        self._sender: PlainSender | None = None
+        self._sender: Sender | None = None
         self._holding: memoryview | None = None
         """A reply that is not whole yet, up to `_end`."""
         self._end = 0
@@ -139,13 +143,13 @@ class Carrier(asyncio.BufferedProtocol):
         link, timeout_s = self.link, self._dialer.connect_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                await self._dialer.loop.create_connection(lambda: self, link.host, link.port)
+                await self._dialer.carriage.connect(self._dialer.loop, link.host, link.port, lambda: self)
         except TimeoutError:
             return f"no connection within {timeout_s:g} s"
         except (OSError, ValueError) as error:  # the latter: what is no host name at all
             return str(error)
         except Exception as bug:
-            log.exception("%s: a bug while connecting", link)
+            log.exception("%s: internal error while connecting", link)
             return repr(bug)
         return ""
 
@@ -163,13 +167,14 @@ class Carrier(asyncio.BufferedProtocol):
             own_socket = transport.get_extra_info("socket")
             own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            self._sender = PlainSender(self._dialer.loop, own_socket.fileno(), lambda: None, self._on_broken)
+            dialer = self._dialer
+            self._sender = dialer.carriage.make_sender(dialer.loop, transport, lambda: None, self._on_broken)
             self._dialer.on_reached(self.link)
             self.link.opened(self._dialer.clock.monotonic_ms())
         except OSError as error:  # gone already
             self._on_broken(error)
         except Exception:
-            log.exception("%s: a bug while opening", self.link)
+            log.exception("%s: internal error while opening", self.link)
             self.hang_up()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -185,7 +190,7 @@ class Carrier(asyncio.BufferedProtocol):
         try:
             handled = self.link.receive(view[:end], self._dialer.clock.monotonic_ms())
         except Exception:
-            log.exception("%s: a bug while handling a reply", self.link)
+            log.exception("%s: internal error while handling a reply", self.link)
             self.hang_up()
             return
         self._keep_tail(view, handled, end)
@@ -242,7 +247,9 @@ class Carrier(asyncio.BufferedProtocol):
             return
         held_bytes = 0 if holding is None else len(holding)
         if memory.used_bytes - held_bytes + wanted > memory.bytes_max:
-            log.warning("%s is hung up on: its replies take more than limits.receive_bytes_max", self.link)
+            log.warning(
+                "%s: closed the connection, because its replies take more than limits.receive_bytes_max", self.link
+            )
             self.hang_up()
             return
         buffer = memory.take(wanted)

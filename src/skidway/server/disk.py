@@ -2,24 +2,33 @@
 
 Appends go to a tracked end by position, never by O_APPEND: whatever a failed append left behind lies past that end,
 is cut off at once, and would be overwritten by the next append even if cutting failed.
-One broker per data directory: an exclusive lock on `.lock` is held until `close`.
+One broker per data directory: exclusive locks on `.lock` and on the directory itself are held until `close`. The file
+says who has it; the directory cannot be removed as easily as the file.
+Other users of the machine may not read what is stored: new directories are 0750 and new files 0640, less what the umask
+takes. Where the data directory itself is closed to the group, so is everything in it. What exists keeps its mode.
 """
 
 import errno
 import fcntl
 import os
 import stat
+import sys
 import threading
 from collections.abc import Callable
 
-from skidway.ports import Buffer
+from skidway.ports import Buffer, File
 
 LOCK_NAME = ".lock"
 TEMPORARY_SUFFIX = ".tmp"
 BUFFERS_PER_WRITE_MAX = 1024  # IOV_MAX of Linux and macOS
 SMALL_FILE_BYTES = 1 << 12
 LARGE_READ_BYTES = 1 << 20
+IN_USE = (errno.EWOULDBLOCK, errno.EACCES)
+FILES_SPARE = 8
+"""Files are short when less than this fraction of what may be open is left."""
 READ_CHUNK_MAX = 1 << 30  # one read system call moves less than 2 GiB
+DIRECTORY_MODE = 0o750
+FILE_MODE = 0o640
 
 # Held for a few instructions only: it keeps `close` from taking a descriptor away under a running `sync`.
 _sync_lock = threading.Lock()
@@ -38,6 +47,7 @@ class RealFile:
     def __init__(self, fd: int, disk: "RealDisk") -> None:
         self._fd = fd
         self._disk = disk
+        disk.open_files.add(fd)
         self._size = os.fstat(fd).st_size
         self._syncs = 0
         # The kernel tells a failed write-back once, to whoever syncs first; everybody after it must hear of it too.
@@ -72,7 +82,7 @@ class RealFile:
             while rest:
                 written = os.pwritev(self._fd, rest[:BUFFERS_PER_WRITE_MAX], position)
                 if written == 0:
-                    raise OSError(errno.EIO, "the file takes no more bytes")
+                    raise OSError(errno.EIO, "the file accepts no more bytes")
                 position += written
                 rest = _after(rest, written)
         except OSError:
@@ -141,6 +151,7 @@ class RealFile:
     def _release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            self._disk.open_files.discard(fd)
             os.close(fd)
 
     def __del__(self) -> None:
@@ -148,6 +159,7 @@ class RealFile:
         fd = getattr(self, "_fd", -1)
         if fd >= 0:
             self._fd = -1
+            self._disk.open_files.discard(fd)
             os.close(fd)
 
 
@@ -156,22 +168,45 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class RealDisk:
-    def __init__(self, root: str, *, lock: bool = True) -> None:
-        """Without `lock`, for a child of the broker that has it."""
+    def __init__(self, root: str, *, lock: bool = True, files_max: int = sys.maxsize) -> None:
+        """Without `lock`, for a child of the broker that has it. `files_max` bounds the files of `open`: the rest of
+        the process's descriptors is left for sockets, and for files that are read or replaced as a whole."""
         self.root = os.path.abspath(root)
-        os.makedirs(self.root, exist_ok=True)
+        try:
+            os.makedirs(self.root, DIRECTORY_MODE, exist_ok=True)
+        except FileExistsError:
+            what = (
+                "it is a symbolic link that does not lead to a directory"
+                if os.path.islink(self.root)
+                else "not a directory"
+            )
+            raise NotADirectoryError(errno.ENOTDIR, what, self.root) from None
+        allowed = os.stat(self.root).st_mode | stat.S_IRWXU
+        self._directory_mode = DIRECTORY_MODE & allowed
+        self._file_mode = FILE_MODE & allowed
         self.on_sync_failed: Callable[[], None] = _nobody_asks
-        self._lock_fd = _lock(self.root) if lock else -1
+        self._lock_fds = _lock(self.root, self._file_mode) if lock else []
+        self.files_max = files_max
+        self.open_files: set[int] = set()
+        """Descriptors. A set, because finalisers of any thread change it: adding and discarding need no lock."""
 
     def close(self) -> None:
         """Let another broker have the directory."""
-        fd, self._lock_fd = self._lock_fd, -1
-        if fd >= 0:
+        fds, self._lock_fds = self._lock_fds, []
+        for fd in fds:
             os.close(fd)
 
+    @property
+    def files_short(self) -> bool:
+        return len(self.open_files) > self.files_max - self.files_max // FILES_SPARE
+
     def open(self, path: str, *, create: bool = False) -> RealFile:
+        if len(self.open_files) >= self.files_max:
+            raise OSError(
+                errno.EMFILE, f"{self.files_max} files are open, as many as the descriptor limit leaves room for"
+            )
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(os.open(self._locate(path), flags, 0o644), self)
+        return RealFile(os.open(self._locate(path), flags, self._file_mode), self)
 
     def read(self, path: str) -> bytes:
         # Not by `open`: a start reads a handful of small files for every partition.
@@ -189,7 +224,7 @@ class RealDisk:
     def write_atomic(self, path: str, data: Buffer) -> None:
         target = self._locate(path)
         temporary = target + TEMPORARY_SUFFIX
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, self._file_mode)
         try:
             try:
                 rest = memoryview(data).cast("B")
@@ -210,11 +245,18 @@ class RealDisk:
     def exists(self, path: str) -> bool:
         return os.path.exists(self._locate(path))
 
+    def holds(self, path: str, file: File) -> bool:
+        try:
+            found = os.stat(self._locate(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return os.path.samestat(found, os.fstat(file.fileno()))
+
     def size(self, path: str) -> int:
         return os.stat(self._locate(path)).st_size
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(self._locate(path), exist_ok=True)
+        os.makedirs(self._locate(path), self._directory_mode, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.rename(self._locate(source), self._locate(target))
@@ -229,6 +271,13 @@ class RealDisk:
 
     def sync_directory(self, path: str) -> None:
         self._sync_directory(self._locate(path))
+
+    def sync_file(self, path: str) -> None:
+        fd = os.open(self._locate(path), os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._sync(fd)
+        finally:
+            os.close(fd)
 
     def boot_id(self) -> str:
         try:
@@ -273,21 +322,33 @@ def _after(buffers: list[memoryview], written: int) -> list[memoryview]:
     return []
 
 
-def _lock(root: str) -> int:
-    path = f"{root}/{LOCK_NAME}"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+def _lock(root: str, mode: int) -> list[int]:
+    """Open descriptors that keep other processes out."""
+    fd = os.open(f"{root}/{LOCK_NAME}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+    directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock_directory(directory)
     except OSError as error:
         owner = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
         os.close(fd)
-        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+        os.close(directory)
+        if error.errno not in IN_USE:
             raise
         by = f" by process {owner}" if owner else ""
         raise DataDirectoryInUse(f"the data directory {root} is in use{by}: give each broker its own") from None
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    return fd
+    return [fd, directory]
+
+
+def _lock_directory(directory: int) -> None:
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in IN_USE:
+            raise
+        # Some network file systems lock nothing but files that are open for writing: there the file has to do.
 
 
 def _remove_if_there(path: str) -> None:

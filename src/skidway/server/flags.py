@@ -1,8 +1,13 @@
-"""The command line of the broker. Light on purpose: a broker is up in a fraction of a second."""
+"""The command line of the broker. Light on purpose: a broker is up in a fraction of a second.
+
+FLAGS is what there is to say about the flags. `skidway serve --help` shows it in the layout of all other commands.
+"""
 
 import argparse
 import os
 import sys
+from dataclasses import dataclass
+from typing import NoReturn
 
 from skidway.server.config import ConfigError, Settings, Value, load_settings
 
@@ -11,35 +16,84 @@ EXIT_USAGE = 2
 EXIT_FAILED = 1
 
 
-def build_parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program, description="Run a broker.", allow_abbrev=False)
-    flag = parser.add_argument
-    flag("--config", metavar="FILE", help=f"TOML file with settings (or {CONFIG_VARIABLE})")
-    flag("--data-dir", metavar="DIR", help="where the logs are kept (data)")
-    flag("--listen", metavar="HOST:PORT", help="127.0.0.1:9092; port 0 takes any free one")
-    flag("--advertise", metavar="HOST:PORT", help="what clients are told to connect to")
-    flag("--node-id", metavar="N", help="the broker's number in its cluster (1)")
-    flag(
+class WrongUsage(Exception):
+    """The words are not those of the command; the message is for the person who typed them."""
+
+
+@dataclass(slots=True, frozen=True)
+class Flag:
+    name: str
+    metavar: str
+    help: str
+    default: str | None = None
+    """What holds without the flag, for people."""
+    letter: str | None = None
+    variable: str | None = None
+    repeatable: bool = False
+
+
+AUTO_CREATE, NO_AUTO_CREATE = "--auto-create-topics", "--no-auto-create-topics"
+FLAGS = (
+    Flag("--config", "FILE", "A TOML file with settings.", variable=CONFIG_VARIABLE),
+    Flag("--data-dir", "DIR", "Where the data is kept.", "data", letter="-d"),
+    Flag(
+        "--listen",
+        "HOST:PORT",
+        "Where it listens; port 0 means any free port; repeatable as NAME=HOST:PORT.",
+        "127.0.0.1:9092",
+        repeatable=True,
+    ),
+    Flag(
+        "--advertise",
+        "HOST:PORT",
+        "Where clients connect to it; repeatable as NAME=HOST:PORT.",
+        "--listen",
+        repeatable=True,
+    ),
+    Flag("--node-id", "N", "The number of this node in the cluster.", "1"),
+    Flag(
         "--cluster-id",
-        metavar="ID",
-        help="unless given: follows from --voters on the first start, or is made up without them; then kept",
-    )
-    flag("--voters", metavar="N@HOST:PORT,...", help="the nodes that keep the cluster's metadata (this one, alone)")
-    flag("--roles", metavar="ROLES", help="broker, controller or both (broker,controller)")
-    flag("--rack", metavar="NAME", help="where the broker stands: replicas are spread over racks")
-    flag("--flush", metavar="sync|os", help="whether acks=all waits for the disk (sync)")
-    flag("--auto-create-topics", action=argparse.BooleanOptionalAction, help="make topics on first use (yes)")
-    flag("--default-partitions", metavar="N", help="partitions of topics made without a number (1)")
-    flag("--default-replication-factor", metavar="N", help="likewise replicas (1)")
-    flag("--log-level", metavar="LEVEL", help="debug, info, warning or error (info)")
-    flag(
+        "ID",
+        "The id of the cluster.",
+        "derived from --voters on the first start, random without them",
+    ),
+    Flag("--voters", "NODES", "The nodes that vote on the cluster's metadata, as N@HOST:PORT,….", "this node alone"),
+    Flag("--roles", "ROLES", "broker, controller or both.", "broker,controller"),
+    Flag("--rack", "NAME", "The rack of this broker: replicas are spread over racks."),
+    Flag("--flush", "sync|os", "sync: acks=all waits for fsync; os: it does not.", "sync"),
+    Flag(AUTO_CREATE, "", "Create topics on first use.", "yes"),
+    Flag(NO_AUTO_CREATE, "", "Create topics only when an admin client asks for it."),
+    Flag("--default-partitions", "N", "Partitions of a topic that is created without a number.", "1"),
+    Flag("--default-replication-factor", "N", "Replicas of a topic that is created without a number.", "1"),
+    Flag("--log-level", "LEVEL", "debug, info, warning or error.", "info"),
+    Flag(
         "--set",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="any other setting, such as limits.connections_max=500 or topic_defaults.retention.ms=60000",
-    )
-    flag("--ready-file", metavar="FILE", help="written with HOST:PORT once the broker serves")
+        "NAME=VALUE",
+        "Any other setting, such as heartbeat_ms=100; repeatable.",
+        repeatable=True,
+    ),
+    Flag("--ready-file", "FILE", "The file to write HOST:PORT to when the broker is ready."),
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise WrongUsage(message)
+
+
+def build_parser(program: str) -> argparse.ArgumentParser:
+    parser = _Parser(prog=program, description="Run a broker.", allow_abbrev=False)
+    for flag in FLAGS:
+        names = [flag.name] if flag.letter is None else [flag.letter, flag.name]
+        told = flag.help if flag.default is None else f"{flag.help} Default: {flag.default}."
+        if flag.name == NO_AUTO_CREATE:
+            continue  # argparse makes it from its counterpart
+        if flag.name == AUTO_CREATE:
+            parser.add_argument(*names, action=argparse.BooleanOptionalAction, help=told)
+        elif flag.repeatable:
+            parser.add_argument(*names, metavar=flag.metavar, action="append", help=told)
+        else:
+            parser.add_argument(*names, metavar=flag.metavar, help=told)
     return parser
 
 
@@ -48,7 +102,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         name: value for name, value in vars(arguments).items() if name not in ("config", "set", "ready_file")
     }
     assignments: dict[str, str] = {}
-    for text in arguments.set:
+    for text in arguments.set or ():
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"flag --set {text}: expected NAME=VALUE")
@@ -58,17 +112,27 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
 
 
 def main(arguments: list[str] | None = None, program: str = "python -m skidway.server") -> int:
-    parsed = build_parser(program).parse_args(arguments)
+    try:
+        return serve(build_parser(program).parse_args(arguments))
+    except WrongUsage as error:
+        return _complain(f"{error}; {program} --help lists the flags", EXIT_USAGE)
+
+
+def serve(parsed: argparse.Namespace) -> int:
+    """Until the broker is stopped; the exit code."""
     try:
         settings = settings_from(parsed)
     except ConfigError as error:
-        print(f"skidway: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    from skidway.server.main import StartError, run  # after the settings: a mistake there is told at once
+        return _complain(str(error), EXIT_USAGE)
+    from skidway.server.main import StartError, run  # after the settings: a mistake there is reported at once
 
     try:
         run(settings, ready_file=parsed.ready_file)
     except StartError as error:
-        print(f"skidway: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        return _complain(str(error), EXIT_FAILED)
     return 0
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return code

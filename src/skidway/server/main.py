@@ -1,15 +1,15 @@
-"""A broker from start to stop: limits of the process, data directory, node, socket, signals, orderly end.
+"""A broker from start to stop: limits of the process, data directory, node, sockets, signals, orderly end.
 
 Stopping: no new clients, replies on their way leave (for `drain_ms` at most), syncs finish, the node closes its logs.
 A second signal ends the process at once; the logs are then recovered at the next start like after a crash.
 """
 
 import asyncio
-import dataclasses
 import gc
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -18,17 +18,22 @@ from typing import Any
 import msgspec.structs
 
 from skidway import __version__
+from skidway.broker.identity import PATH as IDENTITY
 from skidway.broker.identity import WrongDataDirectory
+from skidway.broker.listeners import Address, Listeners, ListenerSpec
 from skidway.errors import InvalidConfig, ProtocolError
 from skidway.limits import Limits
 from skidway.ports import Clock
-from skidway.server import assembly
-from skidway.server.addresses import Address
+from skidway.server import assembly, descriptors
+from skidway.server.advertised import warn_if_unreachable
+from skidway.server.carriage import CARRIAGES
+from skidway.server.clients import Clients
 from skidway.server.clock import SystemClock, SystemRandom
 from skidway.server.config import Settings
 from skidway.server.dialer import Dialer
 from skidway.server.disk import DataDirectoryInUse, RealDisk
 from skidway.server.listener import Listener, bind
+from skidway.server.service_links import service_links
 from skidway.server.turn import Turn
 
 log = logging.getLogger("skidway.server")
@@ -40,7 +45,7 @@ FREEZE_S = 0.25
 MAINTENANCE_MS_MAX = 60_000
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
-MakeNode = Callable[[Settings, Address, RealDisk, SystemClock, SystemRandom], Any]
+MakeNode = Callable[[Settings, Listeners, RealDisk, SystemClock, SystemRandom], Any]
 
 
 class StartError(Exception):
@@ -57,18 +62,29 @@ def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT. `make_node` and `hangup` let tests serve something else."""
     if not __debug__:
-        raise StartError("runs with its assertions on: start Python without -O and PYTHONOPTIMIZE")
+        raise StartError("a broker needs its assertions: start Python without -O, and unset PYTHONOPTIMIZE")
     logging.basicConfig(level=settings.log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
-    limits = _fit_open_files(settings.limits, _raise_open_files_limit())
-    settings = msgspec.structs.replace(settings, limits=limits)
+    if links := service_links(os.environ):
+        log.info(
+            "ignored %d variables that describe a service, such as %s: they are not settings", len(links), links[0]
+        )
+    total = descriptors.raise_limit()
+    given = descriptors.share_out(settings.limits, total)
+    descriptors.report(settings.limits, given, total)
+    settings = msgspec.structs.replace(settings, limits=given.limits)
+    if settings.require_data and not os.path.exists(os.path.join(settings.data_dir, IDENTITY)):
+        raise StartError(
+            f"require_data is set and {settings.data_dir} has no data of a node: is it mistyped or not mounted? "
+            "Leave require_data out for the first start of a node"
+        )
     try:
-        disk = RealDisk(settings.data_dir)
+        disk = RealDisk(settings.data_dir, files_max=given.files)
     except DataDirectoryInUse as error:
         raise StartError(str(error)) from None
     except OSError as error:
         raise StartError(f"cannot use the data directory {settings.data_dir}: {error.strerror}") from None
     try:
-        broker = Broker(settings, disk, make_node, hangup or assembly.hangup_type(), ready_file)
+        broker = Broker(settings, disk, make_node, hangup or assembly.hangup_type(), ready_file, given.waiting)
         _run_loop(broker.serve(), use_uvloop)
     finally:
         disk.close()
@@ -82,7 +98,9 @@ class Broker:
         make_node: MakeNode,
         hangup: type[Exception],
         ready_file: str | None,
+        waiting_max: int,
     ) -> None:
+        self._waiting_max = waiting_max
         self._settings = settings
         self._disk = disk
         self._make_node = make_node
@@ -99,43 +117,72 @@ class Broker:
         # Signals first: one that comes while the logs are recovered is obeyed as soon as the node is open.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _on_signal, stop)
-        address = settings.listen_address()
+        # Ports are taken before the node opens, because the node tells them to clients; nobody is accepted yet.
+        sockets = _bind_all(settings.listener_list())
+        specs = settings.listener_list().bound_to([int(bound.getsockname()[1]) for bound in sockets])
         try:
-            bound = bind(address.host, address.port)
-        except OSError as error:
-            raise StartError(str(error.strerror or error)) from None
-        # The port is taken before the node opens, because the node tells it to clients; nobody is accepted yet.
-        port = int(bound.getsockname()[1])
-        try:
-            node = self._make_node(settings, settings.advertised_address(port), self._disk, clock, SystemRandom())
+            node = self._make_node(settings, specs, self._disk, clock, SystemRandom())
         except InvalidConfig as error:
-            bound.close()
+            _close_all(sockets)
             raise StartError(f"topic_defaults: {error}") from None
-        dialer = Dialer(loop, clock, settings.limits)
+        dialer = Dialer(loop, clock, settings.limits, CARRIAGES[specs.inter_broker.security])
         if (peers := getattr(node, "peers", None)) is not None:
             peers.dial = dialer.dial
         gc.disable()  # next to nothing of what is made here is garbage
         try:
             node.open(clock.monotonic_ms(), clock.wall_ms(), _side_by_side)
         except (OSError, ProtocolError, WrongDataDirectory) as error:
-            bound.close()
-            raise StartError(f"the data in {self._disk.root} cannot be served: {error}") from error
+            _close_all(sockets)
+            raise StartError(f"cannot serve the data in {self._disk.root}: {error}") from error
         finally:
             gc.enable()
         turn = Turn(loop, node, clock, sync_threads=settings.sync_threads)
-        listener = Listener(loop, node, turn, clock, settings.limits, hangup=self._hangup)
+        clients = Clients(
+            loop,
+            node,
+            turn,
+            clock,
+            settings.limits,
+            hangup=self._hangup,
+            waiting_max=self._waiting_max,
+            files_short=lambda: self._disk.files_short,
+        )
+        node.on_limits = lambda limits: self._follow_limits(clients, limits)
+        self._follow_limits(clients, node.limits)
         dialer.attach(turn)
         turn.settle()
         gc.collect()
         self._spare_what_stays(loop, node)
-        await listener.start(bound)
+        clients.start()
+        listeners = [self._listener(spec, clients) for spec in specs]
+        for listener, bound in zip(listeners, sockets, strict=True):
+            try:
+                await listener.start(bound)
+            except OSError as error:
+                await self._stop(node, turn, listeners, clients, dialer)
+                _close_all(sockets)
+                raise _cannot_listen(listener.spec, error) from None
         self._maintain(loop, node, turn)
-        self._tell_ready(Address(address.host, port))
+        self._tell_ready(specs)
+        for spec in specs:
+            warn_if_unreachable(spec, chosen=settings.chose_address_of(spec.name))
         await stop.wait()
-        await self._stop(node, turn, listener, dialer)
+        await self._stop(node, turn, listeners, clients, dialer)
 
-    async def _stop(self, node: Any, turn: Turn, listener: Listener, dialer: Dialer) -> None:
-        log.info("stopping: no new clients, %d to be answered", len(listener.clients))
+    def _listener(self, spec: ListenerSpec, clients: Clients) -> Listener:
+        settings, own = self._settings, self._settings.of_listener(spec.name)
+        size = own.send_buffer_bytes
+        return Listener(
+            spec,
+            CARRIAGES[spec.security],
+            clients,
+            send_buffer_bytes=settings.send_buffer_bytes if size is None else size,
+            connections_max=own.connections_max,
+            connections_per_ip_max=own.connections_per_ip_max,
+        )
+
+    async def _stop(self, node: Any, turn: Turn, listeners: list[Listener], clients: Clients, dialer: Dialer) -> None:
+        log.info("stopping: no new clients are accepted, %d are still connected", len(clients.connected))
         for timer in (self._maintenance_timer, self._freezing):
             if timer is not None:
                 timer.cancel()
@@ -144,9 +191,11 @@ class Broker:
         if begin_stop is not None:
             begin_stop(self._clock.monotonic_ms())
             turn.settle()
-        dropped = await listener.drain(self._settings.drain_ms / 1000)
+        for listener in listeners:
+            listener.stop_accepting()
+        dropped = await clients.drain(self._settings.drain_ms / 1000)
         if dropped:
-            log.warning("%d clients were dropped before their replies were out", dropped)
+            log.warning("dropped %d clients before their replies were sent", dropped)
         # Before the last syncs: what a follower goes on to fetch would need one more, and one more.
         dialer.close()
         synced = await turn.finish(SYNC_TIMEOUT_S)
@@ -155,9 +204,11 @@ class Broker:
             node.close(synced, _side_by_side)
         except OSError as error:
             # Every acknowledged batch is where it was promised to be; what is missing only saves work at the start.
-            log.warning("stopped, but not all could be saved (%s): logs will be recovered at the next start", error)
+            log.warning(
+                "stopped, but some checkpoints could not be saved (%s): the next start recovers the logs", error
+            )
             return
-        log.info("stopped%s", "" if synced else ", with syncs unfinished: logs will be recovered at the next start")
+        log.info("stopped%s", "" if synced else ", with unfinished fsyncs: the next start recovers the logs")
 
     async def _leave(self, node: Any, turn: Turn) -> None:
         """Have others lead what this broker leads, for as long as that may take; clients are served meanwhile."""
@@ -169,7 +220,7 @@ class Broker:
         give_up_ms = self._clock.monotonic_ms() + self._settings.leave_ms
         while not node.departed:
             if self._clock.monotonic_ms() >= give_up_ms:
-                log.warning("stopping although others still depend on this broker")
+                log.warning("stopping before other brokers took over all partitions of this one")
                 return
             await asyncio.sleep(LEAVE_CHECK_S)
 
@@ -181,6 +232,11 @@ class Broker:
             gc.freeze()
         self._freezing = loop.call_later(FREEZE_S, self._spare_what_stays, loop, node) if waits else None
 
+    @staticmethod
+    def _follow_limits(clients: Clients, limits: Limits) -> None:
+        """What was changed at run time; still no more connections than this process may have files."""
+        clients.follow(descriptors.share_out(limits, descriptors.raise_limit()).limits)
+
     def _maintain(self, loop: asyncio.AbstractEventLoop, node: Any, turn: Turn) -> None:
         """Retention, checkpoints, compaction: the node knows which is due."""
         settings = self._settings
@@ -191,21 +247,57 @@ class Broker:
             try:
                 node.maintain(self._clock.monotonic_ms(), self._clock.wall_ms())
             except Exception:
-                log.exception("maintenance failed; tried again in %d ms", interval_ms)
+                log.exception("maintenance failed; the broker retries in %d ms", interval_ms)
             turn.settle()
             self._maintenance_timer = loop.call_later(interval_ms / 1000, due)
 
         self._maintenance_timer = loop.call_later(interval_ms / 1000, due)
 
-    def _tell_ready(self, address: Address) -> None:
+    def _tell_ready(self, listeners: Listeners) -> None:
         settings = self._settings
         if self._ready_file is not None:
             temporary = f"{self._ready_file}.tmp"
             with open(temporary, "w", encoding="utf-8") as file:  # once, before anyone is served
-                file.write(f"{address}\n")
+                file.writelines(f"{spec.written(spec.bind)}\n" for spec in listeners)
             os.replace(temporary, self._ready_file)  # whoever waits for the file finds it whole
+        told = "; ".join(map(_ready_on, listeners))
         where = f"(node {settings.node_id}, data in {self._disk.root})"
-        print(f"skidway {__version__} ready on {address} {where}", flush=True)
+        print(f"skidway {__version__} ready on {told} {where}", flush=True)
+
+
+def _ready_on(listener: ListenerSpec) -> str:
+    told = "" if listener.advertised == listener.bind else f", advertised to clients as {listener.advertised}"
+    return listener.written(listener.bind) + told
+
+
+def _bind_all(listeners: Listeners) -> list[socket.socket]:
+    sockets: list[socket.socket] = []
+    taken: dict[Address, ListenerSpec] = {}
+    for spec in listeners:
+        try:
+            sockets.append(bind(spec.bind.host, spec.bind.port))
+        except OSError as error:
+            _close_all(sockets)
+            raise _cannot_listen(spec, error) from None
+        # One address can be written in many ways, and two sockets may have it until one of them listens.
+        address = Address(*sockets[-1].getsockname()[:2])
+        other = taken.setdefault(address, spec)
+        if other is not spec:
+            _close_all(sockets)
+            text = f"{other.name} and {spec.name} would share the address {address}: every listener needs its own"
+            raise StartError(text)
+    return sockets
+
+
+def _cannot_listen(listener: ListenerSpec, error: OSError) -> StartError:
+    from skidway.server.port_in_use import explain  # nobody else needs it
+
+    return StartError(explain(listener, error))
+
+
+def _close_all(sockets: list[socket.socket]) -> None:
+    for bound in sockets:
+        bound.close()
 
 
 def _side_by_side(jobs: list[Callable[[], None]]) -> None:
@@ -219,7 +311,7 @@ def _side_by_side(jobs: list[Callable[[], None]]) -> None:
 
 def _on_signal(stop: asyncio.Event) -> None:
     if stop.is_set():
-        log.warning("second signal: exiting at once")
+        log.warning("second signal: exiting immediately")
         logging.shutdown()
         os._exit(1)
     stop.set()
@@ -233,30 +325,6 @@ def _run_loop(main: Coroutine[Any, Any, None], use_uvloop: bool) -> None:
 
             new_loop = uvloop.new_event_loop
         except ImportError:
-            log.info("uvloop is not installed: serving with asyncio's own loop, more slowly")
+            log.info("uvloop is not installed: the broker uses asyncio's own event loop, which is slower")
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main)
-
-
-def _raise_open_files_limit() -> int:
-    """As many as the system allows; returns that number."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == hard:
-        return soft
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (ValueError, OSError):
-        return soft
-    return hard
-
-
-def _fit_open_files(limits: Limits, open_files_max: int) -> Limits:
-    """However many clients come, half of the open files are left for the logs."""
-    if open_files_max < 0 or limits.connections_max <= open_files_max // 2:
-        return limits
-    fitting = max(1, open_files_max // 2)
-    log.warning("limits.connections_max is lowered to %d: this process may open %d files", fitting, open_files_max)
-    per_ip = min(limits.connections_per_ip_max, fitting)
-    return dataclasses.replace(limits, connections_max=fitting, connections_per_ip_max=per_ip)

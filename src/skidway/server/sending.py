@@ -3,6 +3,7 @@
 The transport only reads; sending goes straight to its descriptor, which stays valid until `connection_lost` returned.
 What the socket does not take waits in a queue, and a duplicate of the descriptor is watched until it takes more (the
 loops refuse to watch a descriptor that belongs to a transport). The duplicate exists only while something waits.
+No slice is read before the socket has room: a peer that does not read its replies costs no copy of them.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from skidway.limits import KIB, MIB
+from skidway.limits import KIB, MIB, PART_BYTES
 from skidway.ports import Buffer, FileSlice
 
 Part = Buffer | FileSlice
@@ -20,6 +21,10 @@ Part = Buffer | FileSlice
 BUFFERS_PER_SEND_MAX = 1024  # IOV_MAX
 SMALL_SLICE_BYTES = 16 * KIB
 """Up to this, reading a slice and sending it together with its neighbours is cheaper than a sendfile of its own."""
+JOINED_BYTES_MAX = 256 * KIB
+"""Up to this, buffers are joined for one send; more of them are handed to the kernel as they are."""
+RUN_BYTES_MAX = 256 * KIB
+"""How much of small slices is read for one system call; what the socket does not take of it is read again later."""
 SENDFILE_BYTES_MAX = MIB
 TURN_BYTES_MAX = 4 * MIB
 """After this the other connections have their turn, however fast this peer reads."""
@@ -35,7 +40,7 @@ class Sender(Protocol):
     """The seam for other ways to send (TLS goes through the transport and reads slices)."""
 
     queued_bytes: int
-    """Bytes in memory that wait; file slices do not count."""
+    """Memory of what waits: of a file slice only the object counts, not its bytes."""
 
     @property
     def is_idle(self) -> bool: ...
@@ -46,6 +51,10 @@ class Sender(Protocol):
 
     def is_broken(self) -> bool:
         """Whether the peer has reset the connection, also while nothing is sent or read."""
+        ...
+
+    def drop(self) -> None:
+        """Give up what waits. The caller ends the connection: its peer cannot make sense of what follows."""
         ...
 
     def close(self) -> None: ...
@@ -77,7 +86,7 @@ class PlainSender:
 
     def send(self, parts: list[Part]) -> None:
         try:
-            if not self._queue and FileSlice not in map(type, parts):
+            if not self._queue and FileSlice not in map(type, parts) and _are_few(parts):
                 self._send_buffers(parts)
                 return
             self._enqueue(parts)
@@ -89,10 +98,13 @@ class PlainSender:
     def is_broken(self) -> bool:
         return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
 
-    def close(self) -> None:
+    def drop(self) -> None:
         self._unwatch()
         self._queue.clear()
         self.queued_bytes = 0
+
+    def close(self) -> None:
+        self.drop()
         self._socket.detach()
 
     def _send_buffers(self, parts: list[Part]) -> None:
@@ -105,20 +117,19 @@ class PlainSender:
         if sent < len(data):
             rest = memoryview(data)[sent:]
             self._queue.append(rest)
-            self.queued_bytes += len(rest)
+            self.queued_bytes += len(rest) + PART_BYTES
             self._watch()
 
     def _enqueue(self, parts: list[Part]) -> None:
         queue = self._queue
         for part in parts:
             if isinstance(part, FileSlice):
-                if part.length > SMALL_SLICE_BYTES:
+                if part.length:
                     queue.append(part)
-                    continue
-                part = _read_whole(part)
-            if len(part):
+                    self.queued_bytes += PART_BYTES
+            elif len(part):
                 queue.append(part)
-                self.queued_bytes += len(part)
+                self.queued_bytes += len(part) + PART_BYTES
 
     def _pump(self) -> None:
         """Send until the queue is empty, the socket is full or this connection's turn is over."""
@@ -127,7 +138,8 @@ class PlainSender:
         try:
             while queue and left > 0:
                 head = queue[0]
-                left -= self._send_slice(head) if isinstance(head, FileSlice) else self._send_run()
+                large = isinstance(head, FileSlice) and head.length > SMALL_SLICE_BYTES
+                left -= self._send_slice(head) if large else self._send_run()  # type: ignore[arg-type]
         except BlockingIOError:
             pass
         if queue:
@@ -142,31 +154,45 @@ class PlainSender:
             raise FileTooShort(f"{head.length} bytes at {head.position} are missing")
         if sent == head.length:
             self._queue.popleft()
+            self.queued_bytes -= PART_BYTES
         else:
             self._queue[0] = FileSlice(head.file, head.position + sent, head.length - sent)
         return sent
 
     def _send_run(self) -> int:
-        """All buffers up to the next file slice; the kernel is told when one follows, so their packets are shared."""
+        """Everything up to the next large slice; the kernel is told when one follows, so their packets are shared."""
         run: list[Buffer] = []
-        more = 0
+        more = read_bytes = 0
         for part in self._queue:
             if isinstance(part, FileSlice):
-                more = MSG_MORE
-                break
+                if part.length > SMALL_SLICE_BYTES:
+                    more = MSG_MORE
+                    break
+                if read_bytes + part.length > RUN_BYTES_MAX:
+                    break
+                read_bytes += part.length
+                part = _read_whole(part)
             if len(run) == BUFFERS_PER_SEND_MAX:
                 break
             run.append(part)
         sent = self._socket.send(run[0], more) if len(run) == 1 else self._socket.sendmsg(run, (), more)
-        self.queued_bytes -= sent
-        rest = sent
-        for part in run:
-            if rest < len(part):
-                self._queue[0] = memoryview(part)[rest:]
-                break
-            rest -= len(part)
-            self._queue.popleft()
+        self._take_off(run, sent)
         return sent
+
+    def _take_off(self, run: list[Buffer], sent: int) -> None:
+        """The socket took so many bytes of `run`, which is the head of the queue with its slices read."""
+        queue = self._queue
+        for data in run:
+            held = queue[0]
+            in_memory = 0 if isinstance(held, FileSlice) else len(held)
+            if sent < len(data):
+                if sent:
+                    queue[0] = memoryview(data)[sent:]
+                    self.queued_bytes += len(data) - sent - in_memory
+                return
+            sent -= len(data)
+            queue.popleft()
+            self.queued_bytes -= in_memory + PART_BYTES
 
     def _on_writable(self) -> None:
         try:
@@ -177,9 +203,7 @@ class PlainSender:
         self._on_progress()
 
     def _break(self, error: Exception) -> None:
-        self._unwatch()
-        self._queue.clear()
-        self.queued_bytes = 0
+        self.drop()
         self._on_broken(error)
 
     def _watch(self) -> None:
@@ -193,6 +217,10 @@ class PlainSender:
             # First out of the poll set: the kernel keeps a closed duplicate there as long as the original is open.
             self._loop.remove_writer(fd)
             os.close(fd)
+
+
+def _are_few(parts: list[Part]) -> bool:
+    return len(parts) == 1 or sum(map(len, parts)) <= JOINED_BYTES_MAX
 
 
 def _read_whole(part: FileSlice) -> bytes:

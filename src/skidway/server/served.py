@@ -4,6 +4,7 @@ from collections.abc import Callable, Sized
 from typing import Any, Protocol
 
 from skidway.ports import Buffer, FileSlice
+from skidway.runtime.turn_driver import DrivenNode
 
 Part = Buffer | FileSlice
 
@@ -20,6 +21,10 @@ class ServedConnection(Protocol):
     bug: Exception | None
     """A reply could not be made: to be reported, and the connection dropped."""
     on_ready: Callable[[], None]
+    offered: bool
+    """Set by the shell while it calls `receive`: the connection may keep the buffer."""
+    kept: bool
+    """Set by `receive` if it keeps the buffer, parts of which are used later. The shell resets it."""
 
     @property
     def pending(self) -> Sized:
@@ -31,28 +36,12 @@ class ServedConnection(Protocol):
     def closed(self) -> None: ...
 
 
-class Ticket(Protocol):
-    """Work for a thread. One with `maintenance = True` may take long and never holds up the others; one with
-    `lengthy = True` may take minutes and holds up neither."""
-
-    def run(self) -> None: ...
-
-
-class ServedNode(Protocol):
-    on_work: Callable[[], None]
-    """Set by the shell; the node calls it when `take_sync` should be called at the end of this turn."""
-
+class ServedNode(DrivenNode, Protocol):
     @property
-    def deadline_ms(self) -> int | None: ...
-
-    def connect(self, peer: str) -> Any:
-        """A ServedConnection."""
+    def has_long_work(self) -> bool:
+        """Whether it works on requests that take more than one turn."""
         ...
 
-    def on_time(self, now_ms: int) -> None: ...
-
-    def take_sync(self) -> list[tuple[Any, Any]]:
-        """(key, Ticket) pairs."""
+    def connect(self, peer: str, listener: str) -> Any:
+        """A ServedConnection, for a peer that came by the listener of this name."""
         ...
-
-    def on_synced(self, key: Any, ticket: Any, error: OSError | None, now_ms: int) -> None: ...

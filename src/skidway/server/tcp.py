@@ -12,11 +12,11 @@ import logging
 import socket
 from typing import TYPE_CHECKING, cast
 
-from skidway.server.receiving import EAGER_BYTES, STASH_BYTES_MAX, bytes_wanted
-from skidway.server.sending import PlainSender, Sender
+from skidway.server.receiving import EAGER_BYTES, GIVEN_BYTES_MIN, SCRATCH_BYTES, STASH_BYTES_MAX, bytes_wanted
 
 if TYPE_CHECKING:
     from skidway.server.listener import Listener
+    from skidway.server.sending import Sender
     from skidway.server.served import ServedConnection
 
 log = logging.getLogger("skidway.tcp")
@@ -37,13 +37,14 @@ CLOSING = 8
 
 class Client(asyncio.BufferedProtocol):
     __slots__ = (
+        "_aborted",
+        "_clients",
         "_close_when_answered",
         "_counted_bytes",
         "_end",
         "_handling",
         "_holding",
         "_in_line",
-        "_listener",
         "_memory",
         "_ready",
         "_seen_bytes",
@@ -55,14 +56,16 @@ class Client(asyncio.BufferedProtocol):
         "close_by_ms",
         "connection",
         "ip",
+        "listener",
         "partial_since_ms",
         "peer",
         "sender",
     )
 
     def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        self._memory = listener.memory
+        self.listener = listener
+        self._clients = listener.clients
+        self._memory = listener.clients.memory
         self.connection: ServedConnection | None = None
         self.sender: Sender | None = None
         self.peer = self.ip = ""
@@ -71,6 +74,7 @@ class Client(asyncio.BufferedProtocol):
         self._seen_bytes = 0  # of the partial frame at that time
         self.close_by_ms = 0  # 0: not closing
         self._close_when_answered = False
+        self._aborted = False
         self._transport: asyncio.Transport | None = None
         # The tail that is not handled yet is in `_stash`, or in `_holding` from `_start` to `_end`, or nowhere.
         self._stash: bytearray | None = None
@@ -80,7 +84,7 @@ class Client(asyncio.BufferedProtocol):
         self._handling = False
         self._ready = False
         self._in_line = False  # for another turn
-        self._counted_bytes = 0  # of its queued replies, in the listener's sum
+        self._counted_bytes = 0  # of its queued replies, in the sum of all
 
     # The loop's side.
 
@@ -89,7 +93,7 @@ class Client(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername") or ("?", 0)
         self.ip = address[0]
         self.peer = f"[{self.ip}]:{address[1]}" if ":" in self.ip else f"{self.ip}:{address[1]}"
-        if not self._listener.admit(self):
+        if not self._clients.admit(self):
             self._transport.abort()
             return
         try:
@@ -97,16 +101,19 @@ class Client(asyncio.BufferedProtocol):
         except OSError as error:  # a peer that is gone already
             self.abort(str(error))
         except Exception:
-            self._listener.report_bug(self, "connecting")
+            self._clients.report_bug(self, "connecting")
             self.abort("a bug")
 
     def _begin(self, transport: asyncio.Transport) -> None:
         own_socket = transport.get_extra_info("socket")
         own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.sender = PlainSender(self._listener.loop, own_socket.fileno(), self._on_sent, self._on_broken)
-        self.active_ms = self._listener.clock.monotonic_ms()
-        self.connection = self._listener.node.connect(self.peer)
+        listener = self.listener
+        if listener.send_buffer_bytes >= 0:
+            own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, listener.send_buffer_bytes)
+        self.sender = listener.carriage.make_sender(self._clients.loop, transport, self._on_sent, self._on_broken)
+        self.active_ms = self._clients.clock.monotonic_ms()
+        self.connection = self._clients.node.connect(self.peer, listener.spec.name)
         self.connection.on_ready = self.on_ready
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -142,13 +149,13 @@ class Client(asyncio.BufferedProtocol):
         if self.sender is not None:
             self.sender.close()
             self._count_queued()
-        self._listener.forget(self)
+        self._clients.forget(self)
         if connection is None:
             return
         try:
             connection.closed()
         except Exception:
-            self._listener.report_bug(self, "closing")
+            self._clients.report_bug(self, "closing")
 
     # The node's side.
 
@@ -156,14 +163,17 @@ class Client(asyncio.BufferedProtocol):
         """Replies became ready, or the node can take more requests. Sent at the end of the turn."""
         if not self._handling and not self._ready:
             self._ready = True
-            self._listener.mark_ready(self)
+            self._clients.mark_ready(self)
 
     def send_ready(self) -> None:
         self._ready = False
         if self.connection is None:
             return
+        if isinstance(self.connection.bug, self._clients.hangup):
+            self._hang_up(self.connection.bug)
+            return
         if self.connection.bug is not None:
-            self._listener.report_bug(self, "answering a request", self.connection.bug)
+            self._clients.report_bug(self, "answering a request", self.connection.bug)
             self.abort("a bug")
             return
         self._send_outbox()
@@ -183,7 +193,7 @@ class Client(asyncio.BufferedProtocol):
             self._take_up_again()
             self._close_if_answered()
 
-    # The listener's side.
+    # What all clients share.
 
     def on_memory(self) -> None:
         if not self._waits & WAITS_FOR_MEMORY:
@@ -193,13 +203,13 @@ class Client(asyncio.BufferedProtocol):
 
     def check_time(self, now_ms: int) -> None:
         """Called now and then: idle for too long, a frame that never becomes whole, a close that takes too long."""
-        limits = self._listener.limits
+        limits = self._clients.limits
         if self.close_by_ms:
             if now_ms >= self.close_by_ms:
-                self.abort("its last replies were not read in time")
+                self.abort("it did not read its last replies in time")
             return
-        if self._waits & WAITS_FOR_PEER and self._listener.replies_too_many and now_ms - self.active_ms > STALL_MS_MAX:
-            self.abort("its replies take memory that others need, and it does not read them")
+        if self.is_stalled(now_ms) and (shortage := self._clients.shortage) is not None:
+            self.shed(shortage)
             return
         # Also who waits for memory: it holds some, and memory that is short for so long must be freed by somebody.
         if self.partial_since_ms and not self._waits & ~WAITS_FOR_MEMORY:
@@ -207,12 +217,30 @@ class Client(asyncio.BufferedProtocol):
             if waited_ms > limits.frame_complete_ms:
                 came_bytes = self._tail_bytes() - self._seen_bytes
                 if came_bytes * 1000 < waited_ms * FAIR_BYTES_PER_SECOND:
-                    self.abort(f"its request was not whole after {waited_ms} ms")
+                    self.abort(f"its request was still incomplete after {waited_ms} ms")
                     return
                 self.partial_since_ms = now_ms
                 self._seen_bytes = self._tail_bytes()
         if now_ms - self.active_ms > limits.connection_idle_ms and not (self.connection and self.connection.pending):
             self.abort(f"idle for {now_ms - self.active_ms} ms")
+
+    @property
+    def queued_bytes(self) -> int:
+        """Memory of its replies that its socket has not taken yet."""
+        return self._counted_bytes
+
+    def is_stalled(self, now_ms: int) -> bool:
+        """Whether replies wait for it and it has not read any for a while."""
+        waits = self.sender is not None and not self.sender.is_idle
+        return waits and now_ms - self.active_ms > STALL_MS_MAX
+
+    def shed(self, why: str) -> None:
+        """Its replies take what others need: give them up, and the connection with them."""
+        self._clients.report_shed(self, why)
+        self.abort(f"it does not read its replies, and {why}")
+        if self.sender is not None:
+            self.sender.drop()
+            self._count_queued()
 
     def drain(self) -> None:
         """Read no more, answer what is under way, then close."""
@@ -221,6 +249,7 @@ class Client(asyncio.BufferedProtocol):
     def abort(self, reason: str) -> None:
         """Drop the peer now, with whatever it still waits for."""
         log.debug("%s dropped: %s", self.peer, reason)
+        self._aborted = True
         self._stop_reading(CLOSING)
         if self._transport is not None:
             self._transport.abort()
@@ -232,21 +261,25 @@ class Client(asyncio.BufferedProtocol):
         connection = self.connection
         if connection is None or self._waits & CLOSING:
             return
-        self.active_ms = now_ms = self._listener.clock.monotonic_ms()
+        self.active_ms = now_ms = self._clients.clock.monotonic_ms()
         self._handling = True
+        if offered := view is self._holding and len(view) >= GIVEN_BYTES_MIN:
+            connection.offered = True
         try:
             handled = connection.receive(view[start:end] if start or end < len(view) else view, now_ms)
             if connection.outbox:
                 self._send_outbox()
-        except self._listener.hangup as reason:
-            self._hang_up(str(reason))
+        except self._clients.hangup as reason:
+            self._hang_up(reason)
             return
         except Exception:
-            self._listener.report_bug(self, "handling a request")
+            self._clients.report_bug(self, "handling a request")
             self.abort("a bug")
             return
         finally:
             self._handling = False
+            if offered:
+                self._end_offer(connection)
         if handled == end - start:
             if self.partial_since_ms:
                 self._drop_tail()
@@ -254,28 +287,40 @@ class Client(asyncio.BufferedProtocol):
             self._keep_tail(view, start + handled, end, began=handled > 0 or not self.partial_since_ms)
             if connection.yielded and not self._in_line:
                 self._in_line = True
-                self._listener.stand_in_line(self)
-        self._listener.turn.check_deadline()
+                self._clients.stand_in_line(self)
+        self._clients.turn.check_deadline()
+
+    def _end_offer(self, connection: ServedConnection) -> None:
+        connection.offered = False
+        if connection.kept and self._holding is not None:
+            connection.kept = False
+            self._memory.give_away(self._holding)
+            self._holding = None
 
     def _send_outbox(self) -> None:
         connection, sender = self.connection, self.sender
         if connection is None or sender is None:
             return
-        if connection.outbox:
+        if self._aborted:
+            # A reply after one that was given up in its middle would be taken for the rest of that one.
+            connection.outbox.clear()
+        elif connection.outbox:
             sender.send(connection.outbox)
             connection.outbox.clear()
             self._count_queued()
+            self._clients.check_replies()
             if sender.queued_bytes > self._queued_bytes_max():
                 self._stop_reading(WAITS_FOR_PEER)
 
     def _count_queued(self) -> None:
         assert self.sender is not None
         queued_bytes = self.sender.queued_bytes
-        self._listener.queued_bytes += queued_bytes - self._counted_bytes
+        self._clients.queued_bytes += queued_bytes - self._counted_bytes
+        self._clients.waiting += (queued_bytes > 0) - (self._counted_bytes > 0)
         self._counted_bytes = queued_bytes
 
     def _queued_bytes_max(self) -> int:
-        return 0 if self._listener.replies_too_many else self._listener.limits.reply_bytes_max
+        return 0 if self._clients.replies_too_many else self._clients.limits.reply_bytes_max
 
     def _take_up_again(self) -> None:
         """Offer a kept tail once more, and read on unless something still has to be waited for."""
@@ -283,7 +328,7 @@ class Client(asyncio.BufferedProtocol):
             return
         self._waits &= ~WAITS_FOR_NODE
         if self.partial_since_ms:
-            self.partial_since_ms = self._listener.clock.monotonic_ms()  # the time it had to wait is not its own
+            self.partial_since_ms = self._clients.clock.monotonic_ms()  # the time it had to wait is not its own
             if self._holding is not None:
                 self._handle(self._holding, self._start, self._end)
             elif self._stash is not None:
@@ -293,8 +338,8 @@ class Client(asyncio.BufferedProtocol):
         if not self._waits and self._transport is not None:
             self._transport.resume_reading()
 
-    def _hang_up(self, reason: str) -> None:
-        self._listener.report_hangup(self, reason)
+    def _hang_up(self, reason: Exception) -> None:
+        self._clients.report_hangup(self, reason)
         self._send_outbox()
         self._close_soon(when_answered=False)
 
@@ -302,7 +347,7 @@ class Client(asyncio.BufferedProtocol):
         """Close once everything queued has left, and if wanted also what is still being worked on."""
         if self.close_by_ms and when_answered:
             return
-        self.close_by_ms = self._listener.clock.monotonic_ms() + LINGER_MS
+        self.close_by_ms = self._clients.clock.monotonic_ms() + LINGER_MS
         self._close_when_answered = when_answered
         self._stop_reading(CLOSING)
         self._close_if_answered()
@@ -320,7 +365,7 @@ class Client(asyncio.BufferedProtocol):
 
     def _on_sent(self) -> None:
         """Bytes that had to wait went out."""
-        self.active_ms = self._listener.clock.monotonic_ms()
+        self.active_ms = self._clients.clock.monotonic_ms()
         sender = self.sender
         assert sender is not None
         self._count_queued()
@@ -378,8 +423,10 @@ class Client(asyncio.BufferedProtocol):
             self._start, self._end = 0, size
             return True
         if not self._memory.has_room(wanted, self):
-            if holding is None:
+            if holding is None and end - position < SCRATCH_BYTES:
                 self._stash_tail(view, position, end)
+            elif holding is None:
+                self._hold(view, position, end, end - position)  # a large buffer was given away: not more than this
             else:
                 self._start, self._end = position, end
             return False
@@ -390,8 +437,11 @@ class Client(asyncio.BufferedProtocol):
         if view is self._holding and wanted <= end - position:
             self._start, self._end = position, end
             return
-        buffer = self._memory.take(wanted)
         size = end - position
+        if view is self._holding and not position and (grown := self._memory.grow(view, wanted)) is not None:
+            self._holding, self._start, self._end = grown, 0, size
+            return
+        buffer = self._memory.take(wanted, self.connection.needed if self.connection is not None else 0)
         buffer[:size] = view[position:end]
         self._let_go()
         self._holding, self._start, self._end = buffer, 0, size
@@ -415,4 +465,4 @@ class Client(asyncio.BufferedProtocol):
         self.partial_since_ms = 0
         self._memory.forget(self)
         if self._memory.waiting:
-            self._listener.wake_memory()
+            self._clients.wake_memory()

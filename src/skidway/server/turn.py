@@ -1,9 +1,9 @@
-"""The end of a loop turn: one sync for everything appended in it, timers, and the replies that became ready.
+"""Turns of a served node: its `TurnDriver` on an event loop, with threads for its jobs.
 
-The node says through `on_work` that it wants to be asked. Its sync tickets then run on a few threads, one queue for
-all; tickets marked as maintenance run on a thread of their own, so that no acknowledgement waits behind a checkpoint,
-and those marked as lengthy (compaction) on another, so that no checkpoint waits for minutes.
-Finished tickets come back to the loop together, with one wake-up.
+Each lane of jobs has threads of its own: `sync_threads` for syncs, so that acknowledgements of many partitions come
+together; one for maintenance, so that no acknowledgement waits behind a checkpoint; one for compaction, so that no
+checkpoint waits for minutes; `REQUEST_THREADS` that unpack and pack batches, so that no sync waits for a client's
+compressed bytes. Finished jobs come back to the loop together, with one wake-up.
 """
 
 import asyncio
@@ -14,17 +14,20 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
+from time import perf_counter_ns
 
 from skidway.ports import Clock
+from skidway.runtime.jobs import Job, Lane
+from skidway.runtime.turn_driver import TurnDriver
+from skidway.server.collecting import Collecting
+from skidway.server.measures import ShellMeasures
 from skidway.server.served import ServedNode
 
 log = logging.getLogger("skidway.turn")
 
-Job = tuple[Any, Any]
-Finished = tuple[Any, Any, OSError | None]
+Queue = SimpleQueue[Job | None]
 
-
+REQUEST_THREADS = 2
 RETRY_S = 0.1
 """After a bug at the end of a turn."""
 
@@ -45,52 +48,31 @@ class Turn:
         self._loop = loop
         self._node = node
         self._clock = clock
-        self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._maintenance: SimpleQueue[Job | None] = SimpleQueue()
-        self._lengthy: SimpleQueue[Job | None] = SimpleQueue()
-        self._finished: deque[Finished] = deque()
+        self._queues: dict[Lane, Queue] = {lane: SimpleQueue() for lane in Lane}
+        self._finished: deque[tuple[Job, OSError | None, int]] = deque()
+        """With the nanoseconds that each took."""
+        self.measures = ShellMeasures()
+        self._turn_begun_ns = 0
+        """0: nothing of this turn has come yet."""
         self._wake_sent = False
         self._idle: asyncio.Future[None] | None = None
-        queues = [self._jobs] * sync_threads + [self._maintenance, self._lengthy]
-        self._threads = [
-            threading.Thread(target=self._work, args=(queue,), name=f"skidway-sync-{number}", daemon=True)
-            for number, queue in enumerate(queues)
-        ]
+        self._collecting = Collecting()
+        counts = {Lane.SYNC: sync_threads, Lane.REQUEST: REQUEST_THREADS}
+        lanes = [(lane, number) for lane in Lane for number in range(counts.get(lane, 1))]
+        self._threads = {
+            threading.Thread(
+                target=self._work, args=(self._queues[lane],), name=f"skidway-{lane.value}-{number}", daemon=True
+            ): self._queues[lane]
+            for lane, number in lanes
+        }
         for thread in self._threads:
             thread.start()
-        node.on_work = self.schedule
-
-    def schedule(self) -> None:
-        """Look after the node once this turn's sockets are done with."""
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._end)
-
-    def settle(self) -> None:
-        """Hand out the syncs that are wanted, send what became ready, and keep the timer right."""
-        if not self._guard(self._hand_out):
-            # Whatever it was, others wait for their syncs.
-            self._loop.call_later(RETRY_S, self.schedule)
-        self.send_ready()
-        self.check_deadline()
-
-    def check_deadline(self) -> None:
-        """Cheap, called after every received pass: a timer that fires too early does no harm, so it only moves down."""
-        deadline_ms = self._node.deadline_ms
-        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_ms = deadline_ms
-        # At least a millisecond: uvloop counts in whole ones from a cached time, and zero would spin.
-        wait_ms = max(1, deadline_ms - self._clock.monotonic_ms())
-        self._timer = self._loop.call_later(wait_ms / 1000, self._on_timer)
+        self._driver = driver = TurnDriver(node, clock, self)
+        self.schedule, self.settle, self.check_deadline = driver.schedule, driver.end, driver.check_deadline
 
     async def finish(self, timeout_s: float) -> bool:
-        """Wait until no ticket is under way and none is wanted; false if that took too long."""
+        """Wait until no job is under way and none is wanted; false if that took too long."""
         deadline = self._loop.time() + timeout_s
         self.settle()
         while self.in_flight:
@@ -104,55 +86,73 @@ class Turn:
         return True
 
     def close(self) -> None:
-        """Stop the threads after the tickets they have; nothing is reported to the node any more."""
+        """Stop the threads after the jobs they have; nothing is reported to the node any more."""
         if self._timer is not None:
             self._timer.cancel()
-        for _ in self._threads[:-2]:
-            self._jobs.put(None)
-        self._maintenance.put(None)
-        self._lengthy.put(None)
+        self._collecting.resume()
+        for queue in self._threads.values():
+            queue.put(None)
         for thread in self._threads:
             thread.join(timeout=5)
 
-    def _end(self) -> None:
-        self._scheduled = False
-        self.settle()
+    # --- what the driver calls ---
 
-    def _hand_out(self) -> None:
-        for key, ticket in self._node.take_sync():
-            self.in_flight += 1
-            self._queue_for(ticket).put((key, ticket))
+    def end_turn_soon(self) -> None:
+        self._turn_begun_ns = self._turn_begun_ns or perf_counter_ns()
+        self._loop.call_soon(self._driver.end_scheduled)
 
-    def _queue_for(self, ticket: Any) -> "SimpleQueue[Job | None]":
-        if getattr(ticket, "lengthy", False):
-            return self._lengthy
-        return self._maintenance if getattr(ticket, "maintenance", False) else self._jobs
+    def start_job(self, job: Job) -> None:
+        self.in_flight += 1
+        self._queues[job.lane].put(job)
+
+    def turn_ended(self) -> None:
+        self.send_ready()
+        self._collecting.follow(self._node.has_long_work, self._clock)
+        if self._turn_begun_ns:
+            self.measures.turns.add(perf_counter_ns() - self._turn_begun_ns)
+            self._turn_begun_ns = 0
+
+    def wake_at(self, deadline_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        # At least a millisecond: uvloop counts in whole ones from a cached time, and zero would spin.
+        wait_ms = max(1, deadline_ms - self._clock.monotonic_ms())
+        self._timer = self._loop.call_later(wait_ms / 1000, self._driver.on_timer, deadline_ms)
+
+    def attempt(self, step: Callable[..., None], *arguments: object) -> bool:
+        """A bug in one step must not stop the loop's other work."""
+        try:
+            step(*arguments)
+        except Exception:
+            log.exception("the node failed at the end of a turn of the event loop")
+            return False
+        return True
+
+    def retry_soon(self) -> None:
+        self._loop.call_later(RETRY_S, self.schedule)
+
+    # --- threads ---
 
     def _share_maintenance(self) -> None:
         """At the end nobody is left to be held up by maintenance: all threads do it."""
         with suppress(Empty):
             while True:
-                self._jobs.put(self._maintenance.get_nowait())
+                self._queues[Lane.SYNC].put(self._queues[Lane.MAINTENANCE].get_nowait())
 
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._guard(lambda: self._node.on_time(self._clock.monotonic_ms()))
-        self.settle()
-
-    def _work(self, queue: "SimpleQueue[Job | None]") -> None:
+    def _work(self, queue: Queue) -> None:
         while (job := queue.get()) is not None:
-            key, ticket = job
             error: OSError | None = None
+            begun_ns = perf_counter_ns()
             try:
-                ticket.run()
+                job.run()
             except OSError as failure:
                 error = failure
             except BaseException as failure:
                 # Nobody knows what reached the disk: the same as a failed sync.
-                log.exception("a sync ticket failed in an unexpected way")
+                log.exception("%r failed unexpectedly", job)
                 error = OSError(errno.EIO, f"unexpected: {failure!r}")
-            self._finished.append((key, ticket, error))
-            del job, key, ticket  # else an idle thread would keep the ticket's files open
+            self._finished.append((job, error, perf_counter_ns() - begun_ns))
+            del job  # else an idle thread would keep the files of its ticket open
             # The collector clears the flag before it looks, so a result appended above is never left behind.
             if not self._wake_sent:
                 self._wake_sent = True
@@ -163,23 +163,13 @@ class Turn:
 
     def _collect(self) -> None:
         self._wake_sent = False
-        now_ms = self._clock.monotonic_ms()
+        self._turn_begun_ns = self._turn_begun_ns or perf_counter_ns()
+        finished: list[tuple[Job, OSError | None]] = []
         while self._finished:
-            key, ticket, error = self._finished.popleft()
-            self.in_flight -= 1
-            try:
-                self._node.on_synced(key, ticket, error, now_ms)
-            except Exception:
-                log.exception("the node failed to take note of a sync of %s", key)
-        self.settle()
+            job, error, took_ns = self._finished.popleft()
+            self.measures.jobs[job.lane].add(took_ns)
+            finished.append((job, error))
+        self.in_flight -= len(finished)
+        self._driver.finish_jobs(finished)
         if self.in_flight == 0 and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
-
-    def _guard(self, step: Callable[[], None]) -> bool:
-        """A bug in one step must not stop the loop's other work; false if there was one."""
-        try:
-            step()
-        except Exception:
-            log.exception("the node failed at the end of a turn")
-            return False
-        return True

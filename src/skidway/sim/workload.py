@@ -7,19 +7,19 @@ from random import Random
 from typing import Any
 
 from skidway.errors import ErrorCode
-from skidway.sim.classic_members import ClassicMember
-from skidway.sim.clients import Client
-from skidway.sim.cluster import Cluster, rack_of
-from skidway.sim.group_laws import GroupLaws
-from skidway.sim.history import History
-from skidway.sim.members import Member
-from skidway.sim.near_readers import NearReader
-from skidway.sim.network import Address, Network
+from skidway.sim.clients.base import Client
+from skidway.sim.clients.classic_members import ClassicMember
+from skidway.sim.clients.members import Member
+from skidway.sim.clients.near_readers import NearReader
+from skidway.sim.clients.producers import Producer
+from skidway.sim.clients.readers import Reader
+from skidway.sim.faults.voting import VoterChanges
+from skidway.sim.laws.groups import GroupLaws
+from skidway.sim.laws.history import History
 from skidway.sim.plan import Plan, TopicPlan
-from skidway.sim.producers import Producer
-from skidway.sim.readers import Reader
-from skidway.sim.voting import VoterChanges
-from skidway.sim.world import World
+from skidway.sim.world.cluster import Cluster, rack_of
+from skidway.sim.world.events import World
+from skidway.sim.world.network import Address, Network
 from skidway.wire.schema.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -113,6 +113,14 @@ class Admin(Client):
             election_type=0, topic_partitions=None if random.random() < 0.5 else one, timeout_ms=3_000
         )
         self.ask(-1, request, _nothing)
+
+    def elect_uncleanly(self, topic: str, index: int, replicas: list[int]) -> None:
+        """Rather any copy that can be read than none: the first of these."""
+        order = ReassignableTopic(topic, [ReassignablePartition(index, replicas)])
+        wanted = [ElectedPartitions(topic=topic, partitions=[index])]
+        election = ElectLeadersRequest(election_type=1, topic_partitions=wanted, timeout_ms=3_000)
+        request = AlterPartitionReassignmentsRequest(timeout_ms=3_000, topics=[order])
+        self.ask(-1, request, lambda reply: self.ask(-1, election, _nothing))
 
     def reassign(self, random: Random) -> None:
         """Other machines, or the same in another order; now and then a move is taken back."""

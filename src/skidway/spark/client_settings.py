@@ -12,10 +12,10 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from skidway.client.addresses import parse_bootstrap
-from skidway.client.cluster import Cluster
-from skidway.client.connection import REPLY_BYTES_MAX
-from skidway.client.errors import BadAddress
+from skidway.blocking_client.addresses import parse_bootstrap
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.connection import REPLY_BYTES_MAX
+from skidway.blocking_client.errors import BadAddress
 from skidway.limits import INT32_MAX
 
 BOOTSTRAP = "kafka.bootstrap.servers"
@@ -161,7 +161,7 @@ def sort_out(
         else:
             raise _unknown(given, names)
     if idle:
-        logger.warning("taken without effect, as they tune Kafka's Java client: %s", ", ".join(sorted(idle)))
+        logger.warning("accepted without effect, because they tune Kafka's Java client: %s", ", ".join(sorted(idle)))
     return Given(values)
 
 

@@ -95,6 +95,11 @@ def from_package(say: Callable[[str], None], cache: Path | None = None) -> Java:
     return Java(home, version)
 
 
+def package_installed() -> bool:
+    """Whether `ensure` could go on without a download."""
+    return _runtime() is not None
+
+
 def wrap(runtime: Path, cache: Path) -> Path:
     """A home of its own for the script: Spark starts whatever is $JAVA_HOME/bin/java."""
     # Several environments may share a cache, each with a runtime of its own.

@@ -5,7 +5,6 @@ JVM starts, so it has to come before any other session of the process.
 """
 
 import os
-import sys
 import sysconfig
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -45,8 +44,6 @@ def build(
 ) -> SparkSession:
     """A session, or the one there is. `configuration` wins over what is set here; `say` hears of what takes long."""
     java.ensure(say)
-    # Not PYSPARK_DRIVER_PYTHON too: Spark would start that one on executors as well, for sources it finds by name.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings(master, configuration or {}).items():
         builder = builder.config(key, value)

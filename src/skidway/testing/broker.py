@@ -8,7 +8,6 @@ Settings are those of the configuration, as keywords; a table is a dict: `flush=
 that started it (see `hosted`), and what it printed is part of the exception when it fails to start.
 """
 
-import functools
 import os
 import re
 import signal
@@ -20,7 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-READY = re.compile(rb"^skidway \S+ ready on (\[[^\]\s]+\]|[^:\s]+):(\d+)", re.MULTILINE)
+from skidway.testing import bytecode
+
+READY = re.compile(rb"^skidway \S+ ready on (?:[A-Z0-9_-]+=)?(\[[^\]\s]+\]|[^:\s]+):(\d+)", re.MULTILINE)
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 45.0
 """A stop waits for the last syncs, for 30 s at most."""
@@ -220,13 +221,4 @@ def _flags(settings: dict[str, object]) -> list[str]:
 def _environment() -> dict[str, str]:
     """Without SKIDWAY_* of whoever runs the tests: a test says what its broker is like."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SKIDWAY_")}
-    if kept.pop("PYTHONDONTWRITEBYTECODE", ""):
-        # Nothing is to be left beside the sources; but compiling them anew is half of what a start costs.
-        kept["PYTHONPYCACHEPREFIX"] = _bytecode_directory().name
-    return {**kept, "PYTHONUNBUFFERED": "1"}
-
-
-@functools.cache
-def _bytecode_directory() -> "tempfile.TemporaryDirectory[str]":
-    """For all brokers of this process; it goes with it."""
-    return tempfile.TemporaryDirectory(prefix="skidway-bytecode-", ignore_cleanup_errors=True)
+    return {**bytecode.environment(kept), "PYTHONUNBUFFERED": "1"}

@@ -21,10 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from skidway.client.cluster import Cluster as Client
-from skidway.client.cluster import Partition, Picture
-from skidway.client.cluster_admin import ClusterAdmin
-from skidway.client.errors import ClientError, Unsupported
+from skidway.blocking_client.cluster import Cluster as Client
+from skidway.blocking_client.cluster import Partition, Picture
+from skidway.blocking_client.cluster_admin import ClusterAdmin
+from skidway.blocking_client.errors import ClientError, Unsupported
 from skidway.testing.broker import Broker, BrokerFailed
 from skidway.testing.network import Network
 
@@ -232,7 +232,7 @@ class Cluster:
         deadline = time.monotonic() + seconds
         while (found := condition()) is None:
             if time.monotonic() > deadline:
-                raise BrokerFailed(f"waited {seconds:g} s in vain for {what}{explain()}{self._printed()}")
+                raise BrokerFailed(f"waited {seconds:g} s without success for {what}{explain()}{self._printed()}")
             time.sleep(PAUSE_S)
         return found
 

@@ -62,8 +62,8 @@ def cluster(request: pytest.FixtureRequest, broker_settings: dict[str, Any]) -> 
 @pytest.fixture
 def kafka_topic(broker: "Broker") -> str:
     """The name of a topic made for this test, with one partition, on the shared broker."""
-    from skidway.client.admin import Admin
-    from skidway.client.cluster import Cluster
+    from skidway.blocking_client.admin import Admin
+    from skidway.blocking_client.cluster import Cluster
 
     name = f"topic-{secrets.token_hex(6)}"
     with Cluster(broker.bootstrap) as cluster:

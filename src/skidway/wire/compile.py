@@ -5,6 +5,7 @@ from typing import Generic, Protocol, TypeVar, cast
 from skidway.errors import UnsupportedVersion
 from skidway.limits import DEFAULT_LIMITS
 from skidway.ports import Buffer, FileSlice
+from skidway.steps import Steps
 from skidway.wire.decoding import decoder_source
 from skidway.wire.encoding import encoder_source
 from skidway.wire.message import Message
@@ -31,15 +32,29 @@ class Encoder(Protocol[M_contra]):
         ...
 
 
+class StepwiseDecoder(Protocol[M_co]):
+    def __call__(self, buffer: Buffer, position: int = 0, budget: int = ...) -> Steps[tuple[M_co, int]]:
+        """As a `Decoder`, a few hundred array elements at a time."""
+        ...
+
+
+class StepwiseEncoder(Protocol[M_contra]):
+    def __call__(self, message: M_contra, parts: list[Buffer | FileSlice], /) -> Steps[None]:
+        """As an `Encoder`, a few hundred array elements at a time."""
+        ...
+
+
 class Codec(Generic[M]):
     """Encoders and decoders of one message class, for all its versions."""
 
-    __slots__ = ("_decoders", "_encoders", "message")
+    __slots__ = ("_decoders", "_encoders", "_stepwise_decoders", "_stepwise_encoders", "message")
 
     def __init__(self, message: type[M]) -> None:
         self.message = message
         self._decoders: dict[int, Decoder[M]] = {}
         self._encoders: dict[int, Encoder[M]] = {}
+        self._stepwise_decoders: dict[int, StepwiseDecoder[M]] = {}
+        self._stepwise_encoders: dict[int, StepwiseEncoder[M]] = {}
 
     def decoder(self, version: int) -> Decoder[M]:
         known = self._decoders.get(version)
@@ -55,6 +70,23 @@ class Codec(Generic[M]):
             source = encoder_source(self.message, self._checked(version))
             known = cast(Encoder[M], source.function("encode", self._filename(version, "encoder")))
             self._encoders[version] = known
+        return known
+
+    def stepwise_decoder(self, version: int) -> StepwiseDecoder[M]:
+        known = self._stepwise_decoders.get(version)
+        if known is None:
+            budget = DEFAULT_LIMITS.request_elements_max
+            source = decoder_source(self.message, self._checked(version), budget, stepwise=True)
+            known = cast(StepwiseDecoder[M], source.function("decode", self._filename(version, "stepwise decoder")))
+            self._stepwise_decoders[version] = known
+        return known
+
+    def stepwise_encoder(self, version: int) -> StepwiseEncoder[M]:
+        known = self._stepwise_encoders.get(version)
+        if known is None:
+            source = encoder_source(self.message, self._checked(version), stepwise=True)
+            known = cast(StepwiseEncoder[M], source.function("encode", self._filename(version, "stepwise encoder")))
+            self._stepwise_encoders[version] = known
         return known
 
     def _checked(self, version: int) -> int:

@@ -16,6 +16,7 @@ from skidway.wire.primitives import (
     FORMATS,
     MALFORMED,
     STRING_BYTES_MAX,
+    TAGS_MAX,
     DecodeError,
     read_uuids,
     skip_tags,
@@ -25,7 +26,8 @@ from skidway.wire.primitives import (
 from skidway.wire.source import Layout, Source
 
 
-def decoder_source(cls: type[Message], version: int, budget: int) -> Source:
+def decoder_source(cls: type[Message], version: int, budget: int, *, stepwise: bool = False) -> Source:
+    """`stepwise`: of a generator that yields after every STEP_ELEMENTS elements and returns what the function would."""
     source = Source(
         new=object.__new__,
         rest=uvarint_rest,
@@ -40,9 +42,13 @@ def decoder_source(cls: type[Message], version: int, budget: int) -> Source:
         with source.block("try:"):
             source.line("end = len(b)")
             source.line("view = memoryview(b)")
-            writer = _DecoderWriter(source, cls, version)
+            if stepwise:
+                source.line("step = 0")
+            writer = _DecoderWriter(source, cls, version, stepwise)
             message = writer.struct(cls)
             writer.flush()
+            if stepwise:
+                source.line("yield")
             source.line(f"return {message}, p")
         with source.block("except MALFORMED as error:"):
             source.line(f"raise DecodeError(f'{cls.__name__} v{version}: {{error}}') from error")
@@ -50,8 +56,9 @@ def decoder_source(cls: type[Message], version: int, budget: int) -> Source:
 
 
 class _DecoderWriter:
-    def __init__(self, source: Source, cls: type[Message], version: int) -> None:
+    def __init__(self, source: Source, cls: type[Message], version: int, stepwise: bool) -> None:
         self._source = source
+        self._stepwise = stepwise
         self._name = f"{cls.__name__} v{version}"
         self._version = version
         self._flexible = version in cls.__flexible__
@@ -105,7 +112,7 @@ class _DecoderWriter:
         with source.block(f"if {count}:"):
             source.line(f"if {count} > 127: {count}, p = rest(b, p, {count})")
             source.line(f"budget -= {count}")
-            self._refuse("budget < 0", "too many tagged fields")
+            self._refuse(f"budget < 0 or {count} > {TAGS_MAX}", "too many tagged fields")
             with source.block(f"for _ in range({count}):"):
                 tag, stop = source.fresh("tag"), source.fresh("stop")
                 source.line(f"{tag}, p, {stop} = tag_header(b, p, end)")
@@ -193,6 +200,8 @@ class _DecoderWriter:
                 self._value(field, item, field.element, nullable=False)
             self.flush()
             source.line(f"{items}.append({item})")
+            if self._stepwise:
+                source.count_step()
 
     def _struct_field(self, field: Field, target: str, nullable: bool) -> None:
         assert field.struct is not None

@@ -13,19 +13,25 @@ from skidway.wire.source import Layout, Source
 _ZERO_BYTE = "x"
 
 
-def encoder_source(cls: type[Message], version: int) -> Source:
+def encoder_source(cls: type[Message], version: int, *, stepwise: bool = False) -> Source:
+    """`stepwise`: of a generator that yields after every STEP_ELEMENTS elements."""
     source = Source(SHORT=SHORT_UVARINTS, uvarint=encode_uvarint, write_uuids=write_uuids)
     with source.block("def encode(message, parts):"):
         source.line("w = parts.append")
-        writer = _EncoderWriter(source, cls, version)
+        if stepwise:
+            source.line("step = 0")
+        writer = _EncoderWriter(source, cls, version, stepwise)
         writer.struct("message", cls)
         writer.flush()
+        if stepwise:
+            source.line("yield")
     return source
 
 
 class _EncoderWriter:
-    def __init__(self, source: Source, cls: type[Message], version: int) -> None:
+    def __init__(self, source: Source, cls: type[Message], version: int, stepwise: bool) -> None:
         self._source = source
+        self._stepwise = stepwise
         self._version = version
         self._flexible = version in cls.__flexible__
         self._run: list[tuple[str, str]] = []
@@ -169,6 +175,8 @@ class _EncoderWriter:
                 else:
                     self._value(field, item, field.element, nullable=False)
                 self.flush()
+                if self._stepwise:
+                    source.count_step()
 
     def _struct_field(self, field: Field, value: str, nullable: bool) -> None:
         assert field.struct is not None

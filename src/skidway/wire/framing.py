@@ -27,10 +27,11 @@ def frame(parts: Sequence[Buffer | FileSlice]) -> list[Buffer | FileSlice]:
     prefix = LENGTH.pack(size)
     if size <= _COPY_BYTES_MAX and FileSlice not in map(type, parts):
         return [b"".join((prefix, *parts))]  # type: ignore[arg-type]
-    return _join_small([prefix, *parts])
+    return join_small([prefix, *parts])
 
 
-def _join_small(parts: list[Buffer | FileSlice]) -> list[Buffer | FileSlice]:
+def join_small(parts: list[Buffer | FileSlice]) -> list[Buffer | FileSlice]:
+    """The same bytes in fewer parts."""
     framed: list[Buffer | FileSlice] = []
     small: list[Buffer] = []
     for part in parts:

@@ -14,6 +14,8 @@ from skidway.wire.message import UUID_BYTES
 
 STRING_BYTES_MAX = 2**15 - 1
 UVARINT_MAX = 2**32 - 1
+TAGS_MAX = 64
+"""Tagged fields of one struct, known or not. No message of the protocol has more than a handful."""
 _UVARINT_SHIFT_MAX = 28
 
 FORMATS = {
@@ -90,7 +92,7 @@ def skip_tags(buffer: Buffer, position: int, end: int, first: int, budget: int) 
     count = first
     if first > 0x7F:
         count, position = uvarint_rest(buffer, position, first)
-    if count > budget:
+    if count > min(budget, TAGS_MAX):
         raise DecodeError("too many tagged fields")
     for _ in range(count):
         _, _, position = tag_header(buffer, position, end)

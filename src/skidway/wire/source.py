@@ -7,6 +7,9 @@ from typing import Any
 
 from skidway.wire.message import Field, Message
 
+STEP_ELEMENTS = 256
+"""Array elements between two yields of a codec that works in steps: a fraction of a millisecond."""
+
 
 class Source:
     def __init__(self, **constants: Any) -> None:
@@ -24,6 +27,11 @@ class Source:
         self._depth += 1
         yield
         self._depth -= 1
+
+    def count_step(self) -> None:
+        """At the end of an element: give the caller a chance to do something else."""
+        self.line("step += 1")
+        self.line(f"if step >= {STEP_ELEMENTS}: step = 0; yield")
 
     def fresh(self, prefix: str) -> str:
         self._names += 1

@@ -9,7 +9,9 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from group_calls import ClassicMember, ConsumerMember, commit
-from raw import Connection, eventually
+from raw import Connection
+
+from waiting import eventually
 
 INVALID_REPLICA_ASSIGNMENT = 39
 Ask = Callable[[Callable[[AIOKafkaAdminClient], Awaitable[Any]]], Any]
@@ -74,7 +76,7 @@ def test_list_and_describe_groups_of_both_protocols(
         (answer,) = ask(lambda admin: admin.describe_consumer_groups([name]))
         ((_, found, state, *_),) = answer.groups
         assert found == name
-        return state
+        return str(state)
 
     assert state(group) == "Stable"
     assert state(modern.group) == "Dead", "this call is of the classic protocol"

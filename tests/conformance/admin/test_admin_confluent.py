@@ -1,6 +1,8 @@
 """confluent-kafka's AdminClient, method by method."""
 
 import time
+from concurrent.futures import Future
+from typing import Any
 
 import confluent_kafka as ck
 import pytest
@@ -16,9 +18,12 @@ from group_calls import (
     commit,
     committed,
 )
-from raw import Connection, eventually
+from raw import Connection, MakeTopic
 from raw_batches import Record, build, now_ms
 from wire_calls import produce, start_offset
+
+from skidway.limits import DEFAULT_SEND_BUFFER_BYTES
+from waiting import eventually
 
 TIMEOUT_S = 30
 START_MS = now_ms() - 3_600_000
@@ -30,19 +35,28 @@ READ, DELETE, DESCRIBE = cka.AclOperation.READ, cka.AclOperation.DELETE, cka.Acl
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
-def refusal(future) -> int:
+def refusal(future: Any) -> int:
     """The code a future of confluent-kafka failed with."""
     with pytest.raises(ck.KafkaException) as refused:
         future.result(TIMEOUT_S)
-    return refused.value.args[0].code()
+    code: int = refused.value.args[0].code()
+    return code
 
 
 def configs(admin: cka.AdminClient, kind: cka.ResourceType, name: str) -> dict[str, cka.ConfigEntry]:
     resource = cka.ConfigResource(kind, name)
-    return admin.describe_configs([resource])[resource].result(TIMEOUT_S)
+    found: dict[str, cka.ConfigEntry] = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
+    return found
 
 
-def change(admin: cka.AdminClient, kind: cka.ResourceType, name: str, *entries: tuple[str, str, str | None], **more):
+def source(entry: cka.ConfigEntry) -> cka.ConfigSource:
+    """What is described comes with the number, whatever its type says."""
+    return cka.ConfigSource(entry.source)
+
+
+def change(
+    admin: cka.AdminClient, kind: cka.ResourceType, name: str, *entries: tuple[str, str, str | None], **more: Any
+) -> Future[None]:
     made = [
         cka.ConfigEntry(key, value, incremental_operation=cka.AlterConfigOpType[operation])
         for operation, key, value in entries
@@ -78,7 +92,7 @@ def test_create_partitions_with_an_assignment(confluent: cka.AdminClient, topic:
     eventually(lambda: len(confluent.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions) == 3)
 
 
-def test_describe_topics(confluent: cka.AdminClient, wire: Connection, make_topic, name: str) -> None:
+def test_describe_topics(confluent: cka.AdminClient, wire: Connection, make_topic: MakeTopic, name: str) -> None:
     topic = make_topic(partitions=2)
     asked = ck.TopicCollection([topic, name])
     found = confluent.describe_topics(asked, include_authorized_operations=True)
@@ -94,7 +108,7 @@ def test_the_offsets_topic_is_internal(confluent: cka.AdminClient, coordinators:
     assert confluent.describe_topics(ck.TopicCollection([name]))[name].result(TIMEOUT_S).is_internal
 
 
-def test_delete_topics(confluent: cka.AdminClient, make_topic, name: str) -> None:
+def test_delete_topics(confluent: cka.AdminClient, make_topic: MakeTopic, name: str) -> None:
     one, two = make_topic(), make_topic()
     deleted = confluent.delete_topics([one, two, name])
     assert deleted[one].result(TIMEOUT_S) is deleted[two].result(TIMEOUT_S) is None
@@ -130,12 +144,13 @@ def test_configs_of_a_broker(confluent: cka.AdminClient, broker_id: int) -> None
     name = str(broker_id)
     before = configs(confluent, BROKER, name)
     assert (before["node.id"].value, before["node.id"].is_read_only) == (name, True)
+    assert before["socket.send.buffer.bytes"].value == str(DEFAULT_SEND_BUFFER_BYTES)
     changed = "log.retention.ms", str(987_654_321 + time.time_ns() % 1000)
     change(confluent, BROKER, name, ("SET", *changed)).result(TIMEOUT_S)
     try:
         eventually(lambda: configs(confluent, BROKER, name)[changed[0]].value == changed[1])
         found = configs(confluent, BROKER, name)[changed[0]]
-        assert found.source == cka.ConfigSource.DYNAMIC_BROKER_CONFIG.value
+        assert source(found) == cka.ConfigSource.DYNAMIC_BROKER_CONFIG
         assert changed[0] in found.synonyms
     finally:
         change(confluent, BROKER, name, ("DELETE", changed[0], None)).result(TIMEOUT_S)
@@ -154,7 +169,7 @@ def test_configs_of_a_group(confluent: cka.AdminClient, group: str) -> None:
     change(confluent, GROUP, group, *entries).result(TIMEOUT_S)
     eventually(lambda: configs(confluent, GROUP, group)[SESSION].value == "20000")
     found = configs(confluent, GROUP, group)[HEARTBEAT]
-    assert (found.value, found.source) == ("2000", cka.ConfigSource.GROUP_CONFIG.value)
+    assert (found.value, source(found)) == ("2000", cka.ConfigSource.GROUP_CONFIG)
     assert refusal(change(confluent, GROUP, group, ("SET", SESSION, "1"))) == INVALID_CONFIG
     change(confluent, GROUP, group, ("DELETE", SESSION, None), ("DELETE", HEARTBEAT, None)).result(TIMEOUT_S)
     eventually(lambda: configs(confluent, GROUP, group)[SESSION].value == "8000")
@@ -188,6 +203,7 @@ def test_describe_several_configs_at_once(confluent: cka.AdminClient, topic: str
 @pytest.mark.filterwarnings("ignore:list_groups.. is deprecated")
 def test_list_groups(confluent: cka.AdminClient, classic: ClassicMember, group: str) -> None:
     """The older call, which describes groups as well."""
+    found: Any  # confluent-kafka types what is set later as None
     (found,) = confluent.list_groups(group, timeout=TIMEOUT_S)
     assert (found.id, found.state, found.protocol_type, found.protocol) == (group, "Stable", "consumer", "range")
     assert [(member.id, member.client_id) for member in found.members] == [(classic.id, "raw")]
@@ -198,7 +214,7 @@ def test_list_consumer_groups_by_state_and_type(
 ) -> None:
     states, types = ck.ConsumerGroupState, ck.ConsumerGroupType
 
-    def listed(**filters) -> set[str]:
+    def listed(**filters: Any) -> set[str]:
         found = confluent.list_consumer_groups(**filters).result(TIMEOUT_S)
         assert not found.errors
         return {one.group_id for one in found.valid} & {group, modern.group}
@@ -232,7 +248,9 @@ def test_describe_consumer_groups(
     assert (missing.state, missing.members) == (ck.ConsumerGroupState.DEAD, [])
 
 
-def test_delete_consumer_groups(confluent: cka.AdminClient, modern: ConsumerMember, group: str, wire, filled) -> None:
+def test_delete_consumer_groups(
+    confluent: cka.AdminClient, modern: ConsumerMember, group: str, wire: Connection, filled: str
+) -> None:
     commit(wire, group, filled, {0: 1})
     found = confluent.delete_consumer_groups([group, modern.group, group + "-nobody"])
     assert found[group].result(TIMEOUT_S) is None
@@ -269,7 +287,9 @@ def test_alter_consumer_group_offsets(
 
 
 @pytest.mark.parametrize("isolation", list(ck.IsolationLevel))
-def test_list_offsets_in_either_isolation(confluent: cka.AdminClient, wire: Connection, make_topic, isolation) -> None:
+def test_list_offsets_in_either_isolation(
+    confluent: cka.AdminClient, wire: Connection, make_topic: MakeTopic, isolation: Any
+) -> None:
     topic = make_topic(partitions=4)
     for partition in range(4):
         produce(
@@ -278,7 +298,7 @@ def test_list_offsets_in_either_isolation(confluent: cka.AdminClient, wire: Conn
             build([Record(b"v", timestamp_delta=d) for d in (0, 9, 5)], timestamp=START_MS),
             partition=partition,
         )
-    spec = cka.OffsetSpec
+    spec: Any = cka.OffsetSpec  # half of its functions have no types
     specs = [spec.earliest(), spec.latest(), spec.max_timestamp(), spec.for_timestamp(START_MS + 1)]
     asked = {ck.TopicPartition(topic, number): wanted for number, wanted in enumerate(specs)}
     found = confluent.list_offsets(asked, isolation_level=isolation)

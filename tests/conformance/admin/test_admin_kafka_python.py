@@ -1,6 +1,7 @@
 """kafka-python's KafkaAdminClient, method by method."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from group_calls import ClassicMember, ConsumerMember, commit, committed, listed
@@ -26,11 +27,12 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafka.structs import OffsetAndMetadata
-from raw import Connection, eventually
+from raw import Connection, MakeTopic
 from raw_batches import Record, build, now_ms
 from wire_calls import new_producer_id, produce, topic_id
 
 import kafka
+from waiting import eventually
 
 START_MS = now_ms() - 3_600_000
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
@@ -41,9 +43,11 @@ def place(topic: str, partition: int) -> kafka.TopicPartition:
     return kafka.TopicPartition(topic, partition)
 
 
-def configs(admin: KafkaAdminClient, kind: str, name: str, which: str = "all") -> Mapping[str, Mapping[str, object]]:
+def configs(admin: KafkaAdminClient, kind: str, name: str, which: str = "all") -> Mapping[str, Any]:
     resource = ConfigResource(kind, name)
-    return admin.describe_configs([resource], include_synonyms=True, config_filter=which)[kind.lower()][name]
+    found = admin.describe_configs([resource], include_synonyms=True, config_filter=which)
+    described: Mapping[str, Any] = found[kind.lower()][name]
+    return described
 
 
 # ------------------------------------------------------------------------------------------- the client and the broker
@@ -90,7 +94,7 @@ def test_create_topics_and_wait_for_them(python: KafkaAdminClient, name: str, br
         python.create_topics({f"{name}-x": {"assignments": {0: [broker_id + 100]}}})
 
 
-def test_describe_topics(python: KafkaAdminClient, make_topic, name: str) -> None:
+def test_describe_topics(python: KafkaAdminClient, make_topic: MakeTopic, name: str) -> None:
     topic = make_topic(partitions=2)
     found = {one["name"]: one for one in python.describe_topics([topic, name])}
     assert [partition["partition_index"] for partition in found[topic]["partitions"]] == [0, 1]
@@ -99,7 +103,9 @@ def test_describe_topics(python: KafkaAdminClient, make_topic, name: str) -> Non
     assert {one["name"] for one in python.describe_topics()} >= {topic}
 
 
-def test_describe_topic_partitions_in_pages(python: KafkaAdminClient, wire: Connection, make_topic, name: str) -> None:
+def test_describe_topic_partitions_in_pages(
+    python: KafkaAdminClient, wire: Connection, make_topic: MakeTopic, name: str
+) -> None:
     topic = make_topic(partitions=3)
     seen, cursor = [], None
     for _ in range(3):
@@ -137,7 +143,9 @@ def test_delete_records(python: KafkaAdminClient, filled: str) -> None:
 
 
 @pytest.mark.parametrize("isolation", [0, 1], ids=["read_uncommitted", "read_committed"])
-def test_list_partition_offsets(python: KafkaAdminClient, wire: Connection, make_topic, isolation: int) -> None:
+def test_list_partition_offsets(
+    python: KafkaAdminClient, wire: Connection, make_topic: MakeTopic, isolation: int
+) -> None:
     topic = make_topic(partitions=7)
     for partition in range(6):
         records = [Record(b"v", timestamp_delta=delta) for delta in (0, 9, 5)]
@@ -186,7 +194,7 @@ def test_describe_producers(python: KafkaAdminClient, wire: Connection, filled: 
 # ---------------------------------------------------------------------------------------------------------- configs
 
 
-def test_configs_of_a_topic_by_where_they_come_from(python: KafkaAdminClient, make_topic) -> None:
+def test_configs_of_a_topic_by_where_they_come_from(python: KafkaAdminClient, make_topic: MakeTopic) -> None:
     topic = make_topic(configs={"retention.ms": "1000000"})
     everything = configs(python, "TOPIC", topic)
     assert (everything["retention.ms"]["value"], everything["retention.ms"]["config_source"]) == (
@@ -203,7 +211,7 @@ def test_configs_of_a_topic_by_where_they_come_from(python: KafkaAdminClient, ma
     }
 
 
-def test_alter_configs_of_a_topic(python: KafkaAdminClient, make_topic) -> None:
+def test_alter_configs_of_a_topic(python: KafkaAdminClient, make_topic: MakeTopic) -> None:
     topic = make_topic(configs={"retention.ms": "1000000"})
     changes = {"segment.bytes": "2000000", "cleanup.policy": (AlterConfigOp.APPEND, "compact")}
     assert python.alter_configs([ConfigResource("TOPIC", topic, changes)]) == {"topic": {topic: "OK"}}
@@ -263,7 +271,7 @@ def test_list_groups_by_state_and_type(
 ) -> None:
     ours = {group, modern.group}
 
-    def found(**filters) -> set[str]:
+    def found(**filters: Any) -> set[str]:
         return {one["group_id"] for one in python.list_groups(**filters)} & ours
 
     assert found() == ours
@@ -278,7 +286,7 @@ def test_list_groups_by_state_and_type(
 
 
 def test_describe_groups(
-    python: KafkaAdminClient, classic: ClassicMember, modern: ConsumerMember, group, filled
+    python: KafkaAdminClient, classic: ClassicMember, modern: ConsumerMember, group: str, filled: str
 ) -> None:
     """A group of the newer protocol is dead to this call, which is of the classic one."""
     found = python.describe_groups([group, modern.group], include_authorized_operations=True)
@@ -291,7 +299,9 @@ def test_describe_groups(
     assert found[modern.group]["group_state"] == "Dead"
 
 
-def test_delete_groups(python: KafkaAdminClient, modern: ConsumerMember, wire: Connection, group: str, filled) -> None:
+def test_delete_groups(
+    python: KafkaAdminClient, modern: ConsumerMember, wire: Connection, group: str, filled: str
+) -> None:
     commit(wire, group, filled, {0: 1})
     found = python.delete_groups([group, modern.group, group + "-nobody"])
     assert found == {
@@ -302,7 +312,9 @@ def test_delete_groups(python: KafkaAdminClient, modern: ConsumerMember, wire: C
     assert listed(wire, group) is None
 
 
-def test_list_group_offsets_of_several_groups(python: KafkaAdminClient, wire: Connection, group, filled: str) -> None:
+def test_list_group_offsets_of_several_groups(
+    python: KafkaAdminClient, wire: Connection, group: str, filled: str
+) -> None:
     other = group + "-other"
     commit(wire, group, filled, {0: 1, 1: 2})
     commit(wire, other, filled, {1: 3})
@@ -329,7 +341,7 @@ def test_alter_and_delete_offsets_of_a_living_group(
 
 
 def test_reset_group_offsets_by_time_and_by_number(
-    python: KafkaAdminClient, wire: Connection, group, make_topic
+    python: KafkaAdminClient, wire: Connection, group: str, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(partitions=4)
     for partition in range(4):

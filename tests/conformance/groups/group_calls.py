@@ -2,10 +2,12 @@
 
 import struct
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from raw import Body, Connection, eventually
+from raw import Body, Connection
+
+from waiting import eventually
 
 NONE = 0
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -148,6 +150,10 @@ class ClassicMember:
         return commit(self.wire, self.group, topic, offsets, version=version, **{**me, **more})
 
 
+NewMember = Callable[..., ClassicMember]
+"""Makes a member of a test's group; options are those of ClassicMember."""
+
+
 def stable_group(members: list[ClassicMember]) -> None:
     """Joins and syncs them all: afterwards they share a generation, and the n-th has b"n" for its assignment."""
     first, *others = members
@@ -175,7 +181,7 @@ def next_generation(members: list[ClassicMember]) -> None:
     leader.ask_to_join()
     for member in members:
         if member is not leader:
-            eventually(lambda member=member: member.heartbeat() == REBALANCE_IN_PROGRESS)
+            eventually(lambda: member.heartbeat() == REBALANCE_IN_PROGRESS)  # noqa: B023
     rejoin(members, asked=[leader])
 
 
@@ -248,7 +254,8 @@ def describe_consumer(wire: Connection, group: str, version: int = 1) -> Body:
     return dict(found)
 
 
-def listed(wire: Connection, group: str, version: int = 5, **filters: Any) -> Body | None:
+def listed(wire: Connection, group: str, version: int = 5, **filters: Any) -> Any:
+    """None for a group that is not listed."""
     answer = wire.call("ListGroups", version, filters)
     assert answer["error_code"] == NONE, answer
     return next((found for found in answer["groups"] if found["group_id"] == group), None)
@@ -345,4 +352,4 @@ def await_coordinators(wire: Connection) -> None:
         answer = wire.call("OffsetFetch", 8, {"groups": asked})
         return all(found["error_code"] == NONE for found in answer["groups"])
 
-    eventually(all_answer, timeout_s=30)
+    eventually(all_answer, seconds=30)

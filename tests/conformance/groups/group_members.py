@@ -8,6 +8,7 @@ program (`python group_members.py '{"kind": …}'`) it reports what it does line
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from raw import eventually
+from waiting import eventually
 
 Place = tuple[str, int]
 KINDS = ("confluent-range", "confluent-cooperative", "confluent-consumer", "kafka-python", "aiokafka")
@@ -83,7 +84,8 @@ class ConfluentSharing(Sharing):
 
     def poll(self) -> list[tuple[Place, int, bytes]]:
         found = self.consumer.consume(500, timeout=POLL_S)
-        return [((m.topic(), m.partition()), m.offset(), m.value()) for m in found if m.error() is None]
+        read: list[Any] = [((m.topic(), m.partition()), m.offset(), m.value()) for m in found if m.error() is None]
+        return read
 
     def assignment(self) -> set[Place]:
         return {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
@@ -257,13 +259,14 @@ class Process:
 
     def __init__(self, options: Options) -> None:
         here = Path(__file__)
+        folders = [str(folder) for folder in here.parents[:3]]
         self.seen = Seen()
         self.commits = True
         self.process = subprocess.Popen(
             [sys.executable, str(here), json.dumps(asdict(options))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={"PYTHONPATH": f"{here.parent}:{here.parent.parent}", "PATH": ""},
+            env={"PYTHONPATH": os.pathsep.join(folders), "PATH": ""},
         )
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()

@@ -3,7 +3,8 @@ and members that go on when their coordinator dies and comes back."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import aiokafka.errors
 import kafka.errors
@@ -16,13 +17,14 @@ from group_calls import (
     describe_consumer,
     listed,
 )
-from group_members import KINDS, NEWER, SETTLE_S, ConfluentSharing, Member, Options, await_shares, open_sharing
+from group_members import KINDS, NEWER, SETTLE_S, ConfluentSharing, Member, Options, Sharing, await_shares, open_sharing
 from group_settings import GROUPS
-from raw import Connection, eventually
+from raw import Connection
 from raw_batches import build
 from wire_calls import create_topic, produce
 
 from skidway.testing import Broker
+from waiting import eventually
 
 pytestmark = pytest.mark.skidway_only
 TOPIC = "t"
@@ -34,9 +36,9 @@ class World:
     wire: Connection
     members: list[Member] = field(default_factory=list)
 
-    def start(self, kind: str, group: str, **more: object) -> Member:
-        options = {"kind": kind, "bootstrap": self.broker.bootstrap, "group": group, "topics": (TOPIC,), **more}
-        self.members.append(Member(Options(**options)))
+    def start(self, kind: str, group: str, session_ms: int | None = None) -> Member:
+        options = Options(kind, self.broker.bootstrap, group, (TOPIC,))
+        self.members.append(Member(options if session_ms is None else replace(options, session_ms=session_ms)))
         return self.members[-1]
 
     def stop(self) -> None:
@@ -79,17 +81,21 @@ def test_offsets_of_a_group_without_members_expire(kind: str) -> None:
         wire = world.wire
         write(wire, 2, b"one")
         stays, goes = world.start(kind, "stays"), world.start(kind, "goes")
+
+        def has_read_all(group: str) -> bool:
+            return committed(wire, group, TOPIC, range(2)) == {0: 1, 1: 1}
+
         for group in ("stays", "goes"):
-            eventually(lambda group=group: committed(wire, group, TOPIC, range(2)) == {0: 1, 1: 1}, timeout_s=SETTLE_S)
+            eventually(partial(has_read_all, group), seconds=SETTLE_S)
         goes.close()
-        eventually(lambda: listed(wire, "goes") is None, timeout_s=SETTLE_S)
+        eventually(lambda: listed(wire, "goes") is None, seconds=SETTLE_S)
         assert committed(wire, "goes", TOPIC, range(2)) == {0: -1, 1: -1}
         assert committed(wire, "stays", TOPIC, range(2)) == {0: 1, 1: 1}
         assert listed(wire, "stays")["group_state"] == "Stable"
         write(wire, 2, b"two")
-        eventually(lambda: read_by([stays]) >= {b"0 two", b"1 two"}, timeout_s=SETTLE_S)
+        eventually(lambda: read_by([stays]) >= {b"0 two", b"1 two"}, seconds=SETTLE_S)
         again = world.start(kind, "goes")
-        eventually(lambda: read_by([again]) >= {b"0 one", b"1 two"}, timeout_s=SETTLE_S)
+        eventually(lambda: read_by([again]) >= {b"0 one", b"1 two"}, seconds=SETTLE_S)
 
 
 def test_offsets_without_a_membership_expire_after_their_last_commit() -> None:
@@ -102,9 +108,9 @@ def test_offsets_without_a_membership_expire_after_their_last_commit() -> None:
             commit(wire, "simple", TOPIC, {1: 6})
             return committed(wire, "simple", TOPIC, [0]) == {0: -1}
 
-        eventually(first_is_gone, timeout_s=SETTLE_S)
+        eventually(first_is_gone, seconds=SETTLE_S)
         assert committed(wire, "simple", TOPIC, [1]) == {1: 6}
-        eventually(lambda: listed(wire, "simple") is None, timeout_s=SETTLE_S)
+        eventually(lambda: listed(wire, "simple") is None, seconds=SETTLE_S)
 
 
 # ----------------------------------------------------------------------------------------------------------- size
@@ -122,16 +128,17 @@ SAID_WHEN_FULL = {
 def refusal(options: Options) -> str:
     """What a client that wants to join says of it."""
     if options.kind.startswith("confluent"):
-        sharing = ConfluentSharing(options)
+        confluent = ConfluentSharing(options)
         try:
-            message = eventually(lambda: sharing.consumer.poll(0.2), timeout_s=SETTLE_S)
+            message = eventually(lambda: confluent.consumer.poll(0.2), seconds=SETTLE_S)
             return str(message.error())
         finally:
-            sharing.close()
-    sharing = None
+            confluent.close()
+    sharing: Sharing | None = None
     try:
         sharing = open_sharing(options)
-        return eventually(sharing.poll, timeout_s=SETTLE_S) and "it was let in"
+        eventually(sharing.poll, seconds=SETTLE_S)
+        return "it was let in"
     except (kafka.errors.KafkaError, aiokafka.errors.KafkaError) as error:
         return str(error)
     finally:
@@ -149,7 +156,7 @@ def test_a_full_group_takes_nobody_else(kind: str) -> None:
         changes = [member.seen.changes for member in members]
         assert SAID_WHEN_FULL[kind] in refusal(Options(kind, world.broker.bootstrap, "full", (TOPIC,)))
         write(wire, 3, b"one")
-        eventually(lambda: read_by(members) == {b"0 one", b"1 one", b"2 one"}, timeout_s=SETTLE_S)
+        eventually(lambda: read_by(members) == {b"0 one", b"1 one", b"2 one"}, seconds=SETTLE_S)
         assert [member.seen.changes for member in members] == changes
         members[0].close()
         await_shares([members[1], world.start(kind, "full")], [1, 2])
@@ -171,7 +178,7 @@ def test_members_go_on_when_their_coordinator_comes_back(kind: str, kill: bool) 
         await_shares(members, [2, 2])
         write(wire, 4, b"before")
         everything = dict.fromkeys(range(4), 1)
-        eventually(lambda: committed(wire, "g", TOPIC, range(4)) == everything, timeout_s=SETTLE_S)
+        eventually(lambda: committed(wire, "g", TOPIC, range(4)) == everything, seconds=SETTLE_S)
         known = member_ids(wire, kind)
         world.broker.restart(kill=kill)
         with Connection(world.broker.bootstrap) as again:
@@ -184,7 +191,7 @@ def test_members_go_on_when_their_coordinator_comes_back(kind: str, kill: bool) 
                 assert [member.failure for member in members] == [None, None]
                 return committed(again, "g", TOPIC, range(4)) == dict.fromkeys(range(4), 2)
 
-            eventually(all_have_gone_on, timeout_s=SETTLE_S)
+            eventually(all_have_gone_on, seconds=SETTLE_S)
             assert member_ids(again, kind) == known, "as if nothing had happened"
             await_shares(members, [2, 2])
         assert read_by(members) == {b"%d %s" % (p, word) for p in range(4) for word in (b"before", b"after")}

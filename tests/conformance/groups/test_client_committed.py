@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import aiokafka
 import confluent_kafka as ck
@@ -62,10 +63,11 @@ def confluent_admin(bootstrap: str) -> cka.AdminClient:
     return cka.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
-def code(future) -> int:
+def code(future: Any) -> int:
     with pytest.raises(ck.KafkaException) as refused:
         future.result(TIMEOUT_S)
-    return refused.value.args[0].code()
+    code: int = refused.value.args[0].code()
+    return code
 
 
 def test_confluent_commits_without_a_group_membership(confluent: ck.Consumer, filled: str) -> None:
@@ -74,8 +76,9 @@ def test_confluent_commits_without_a_group_membership(confluent: ck.Consumer, fi
     assert nothing.offset == ck.OFFSET_INVALID
     confluent.assign([ck.TopicPartition(filled, 0, 3)])
     message = confluent.poll(TIMEOUT_S)
+    assert message is not None
     assert message.value() == b"3"
-    confluent.commit(message, asynchronous=False)
+    confluent.commit(message=message, asynchronous=False)
     (found,) = confluent.committed([where], timeout=TIMEOUT_S)
     assert (found.offset, found.leader_epoch) == (4, 0)
     told = ck.TopicPartition(filled, 0, 7, metadata="seven", leader_epoch=0)
@@ -84,17 +87,19 @@ def test_confluent_commits_without_a_group_membership(confluent: ck.Consumer, fi
     assert (found.offset, found.metadata, found.leader_epoch) == (7, "seven", 0)
 
 
-def test_confluent_goes_on_at_the_committed_offset(confluent: ck.Consumer, wire: Connection, group, filled) -> None:
+def test_confluent_goes_on_at_the_committed_offset(
+    confluent: ck.Consumer, wire: Connection, group: str, filled: str
+) -> None:
     commit(wire, group, filled, {0: 6, 1: 9})
     confluent.assign([ck.TopicPartition(filled, p, ck.OFFSET_STORED) for p in range(2)])
-    found = []
+    found: list[tuple[int | None, bytes | None]] = []
     while len(found) < 5 and (message := confluent.poll(TIMEOUT_S)):
         found.append((message.partition(), message.value()))
     assert sorted(found) == [(0, b"6"), (0, b"7"), (0, b"8"), (0, b"9"), (1, b"9")]
 
 
 def test_confluent_lists_and_describes(
-    confluent_admin: cka.AdminClient, living: ClassicMember, group: str, filled
+    confluent_admin: cka.AdminClient, living: ClassicMember, group: str, filled: str
 ) -> None:
     result = confluent_admin.list_consumer_groups().result(TIMEOUT_S)
     assert not result.errors
@@ -109,7 +114,9 @@ def test_confluent_lists_and_describes(
     assert [(tp.topic, tp.partition) for tp in member.assignment.topic_partitions] == [(filled, 0)]
 
 
-def test_confluent_reads_and_resets_offsets(confluent_admin: cka.AdminClient, wire: Connection, group, filled) -> None:
+def test_confluent_reads_and_resets_offsets(
+    confluent_admin: cka.AdminClient, wire: Connection, group: str, filled: str
+) -> None:
     places = [ck.TopicPartition(filled, p, 2 + p) for p in range(2)]
     request = ck.ConsumerGroupTopicPartitions(group, places)
     changed = confluent_admin.alter_consumer_group_offsets([request])[group].result(TIMEOUT_S)
@@ -120,14 +127,18 @@ def test_confluent_reads_and_resets_offsets(confluent_admin: cka.AdminClient, wi
     assert {(tp.topic, tp.partition): tp.offset for tp in found.topic_partitions} == {(filled, 0): 2, (filled, 1): 3}
 
 
-def test_confluent_cannot_reset_a_living_group(confluent_admin, living: ClassicMember, group: str, filled: str) -> None:
+def test_confluent_cannot_reset_a_living_group(
+    confluent_admin: Any, living: ClassicMember, group: str, filled: str
+) -> None:
     request = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(filled, 0, 2)])
     future = confluent_admin.alter_consumer_group_offsets([request])[group]
     found = future.result(TIMEOUT_S)
     assert [tp.error.code() for tp in found.topic_partitions] == [UNKNOWN_MEMBER_ID]
 
 
-def test_confluent_deletes_groups(confluent_admin: cka.AdminClient, living: ClassicMember, wire, group: str) -> None:
+def test_confluent_deletes_groups(
+    confluent_admin: cka.AdminClient, living: ClassicMember, wire: Connection, group: str
+) -> None:
     assert code(confluent_admin.delete_consumer_groups([group])[group]) == NON_EMPTY_GROUP
     living.leave()
     confluent_admin.delete_consumer_groups([group])[group].result(TIMEOUT_S)
@@ -157,7 +168,7 @@ def test_kafka_python_commits_without_a_group_membership(bootstrap: str, group: 
     consumer.close()
 
 
-def test_kafka_python_lists_and_describes(python_admin, living: ClassicMember, group: str, filled: str) -> None:
+def test_kafka_python_lists_and_describes(python_admin: Any, living: ClassicMember, group: str, filled: str) -> None:
     (found,) = [one for one in python_admin.list_groups() if one["group_id"] == group]
     assert (found["protocol_type"], found["group_state"], found["group_type"]) == ("consumer", "Stable", "classic")
     assert [one["group_id"] for one in python_admin.list_groups(states_filter=["Empty"])].count(group) == 0
@@ -167,7 +178,9 @@ def test_kafka_python_lists_and_describes(python_admin, living: ClassicMember, g
     assert filled in text
 
 
-def test_kafka_python_reads_resets_and_deletes_offsets(python_admin, wire: Connection, group: str, filled: str) -> None:
+def test_kafka_python_reads_resets_and_deletes_offsets(
+    python_admin: Any, wire: Connection, group: str, filled: str
+) -> None:
     places = [kafka.TopicPartition(filled, p) for p in range(2)]
     python_admin.alter_group_offsets(group, {place: OffsetAndMetadata(5, "", -1) for place in places})
     assert committed(wire, group, filled, range(2)) == {0: 5, 1: 5}
@@ -182,7 +195,7 @@ def test_kafka_python_reads_resets_and_deletes_offsets(python_admin, wire: Conne
 
 
 def test_kafka_python_cannot_change_a_living_group(
-    python_admin, living: ClassicMember, group: str, filled: str
+    python_admin: Any, living: ClassicMember, group: str, filled: str
 ) -> None:
     place = kafka.TopicPartition(filled, 0)
     refused = python_admin.alter_group_offsets(group, {place: OffsetAndMetadata(5, "", -1)})
@@ -194,7 +207,7 @@ def test_kafka_python_cannot_change_a_living_group(
     assert "NonEmptyGroup" in str(refused)
 
 
-def test_kafka_python_removes_a_member(bootstrap: str, python_admin, wire: Connection, group: str) -> None:
+def test_kafka_python_removes_a_member(bootstrap: str, python_admin: Any, wire: Connection, group: str) -> None:
     with ClassicMember(bootstrap, group, instance="stuck") as member:
         stable_group([member])
         python_admin.remove_group_members(group, [MemberToRemove(group_instance_id="stuck")])
@@ -229,7 +242,9 @@ def test_aiokafka_commits_without_a_group_membership(bootstrap: str, group: str,
     asyncio.run(check())
 
 
-def test_aiokafka_lists_describes_and_reads_offsets(bootstrap: str, living: ClassicMember, group: str, filled) -> None:
+def test_aiokafka_lists_describes_and_reads_offsets(
+    bootstrap: str, living: ClassicMember, group: str, filled: str
+) -> None:
     living.commit(filled, {0: 3}, metadata="three")
 
     async def check() -> None:

@@ -2,44 +2,69 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
 from group_calls import committed, describe_consumer, listed
 from group_members import KINDS, NEWER, SETTLE_S, Member, Options, Process, await_shares
-from raw import Connection, eventually
+from raw import Connection, MakeTopic
 from raw_batches import build
 from wire_calls import produce
 
-Start = Callable[..., Member]
+from waiting import eventually
+
 MIGRATION_S = 90.0
 SHORT_SESSION_MS = 3_000
 
 
 @pytest.fixture(params=[pytest.param(kind, marks=[pytest.mark.newer_protocol] * (kind == NEWER)) for kind in KINDS])
 def kind(request: pytest.FixtureRequest) -> str:
-    return request.param
+    kind: str = request.param
+    return kind
+
+
+@dataclass
+class Start:
+    """Starts members of one group and, where a test says so, of another kind or group."""
+
+    bootstrap: str
+    kind: str
+    group: str
+    members: list[Member] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
+
+    def __call__(
+        self,
+        *topics: str,
+        kind: str | None = None,
+        group: str | None = None,
+        pattern: str | None = None,
+        instance: str | None = None,
+    ) -> Member:
+        options = Options(kind or self.kind, self.bootstrap, group or self.group, topics, pattern, instance)
+        self.members.append(Member(options))
+        return self.members[-1]
+
+    def process(self, *topics: str, session_ms: int) -> Process:
+        self.processes.append(Process(Options(self.kind, self.bootstrap, self.group, topics, session_ms=session_ms)))
+        return self.processes[-1]
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+        for member in self.members:
+            member._stop.set()
+        for member in self.members:
+            member._thread.join(SETTLE_S)
 
 
 @pytest.fixture
 def start(bootstrap: str, kind: str, group: str) -> Iterator[Start]:
-    made: list[Member | Process] = []
-
-    def start_one(*topics: str, process: bool = False, **more: object) -> Member | Process:
-        options = Options(**{"kind": kind, "bootstrap": bootstrap, "group": group, "topics": topics, **more})
-        made.append((Process if process else Member)(options))
-        return made[-1]
-
-    yield start_one
-    for member in made:
-        if isinstance(member, Process):
-            member.kill()
-        else:
-            member._stop.set()
-    for member in made:
-        if isinstance(member, Member):
-            member._thread.join(SETTLE_S)
+    start = Start(bootstrap, kind, group)
+    yield start
+    start.stop()
 
 
 class Writer:
@@ -60,11 +85,11 @@ class Writer:
         return made
 
 
-def await_values(members: list, expected: list[bytes]) -> None:
-    eventually(lambda: {v for m in members for v in m.seen.values()} >= set(expected), timeout_s=SETTLE_S)
+def await_values(members: Sequence[Member | Process], expected: list[bytes]) -> None:
+    eventually(lambda: {v for m in members for v in m.seen.values()} >= set(expected), seconds=SETTLE_S)
 
 
-def test_twelve_partitions_and_four_members(start: Start, wire: Connection, group: str, make_topic) -> None:
+def test_twelve_partitions_and_four_members(start: Start, wire: Connection, group: str, make_topic: MakeTopic) -> None:
     """Three each; every message to exactly one of them, also after one has left."""
     topic = make_topic(partitions=12)
     writer = Writer(wire, topic, 12)
@@ -84,7 +109,7 @@ def test_twelve_partitions_and_four_members(start: Start, wire: Connection, grou
     assert seen == Counter(writer.sent), "each once"
 
 
-def test_a_thirteenth_member_idles(start: Start, wire: Connection, make_topic) -> None:
+def test_a_thirteenth_member_idles(start: Start, wire: Connection, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=12)
     members = [start(topic) for _ in range(13)]
     await_shares(members, [0] + [1] * 12, timeout_s=90)
@@ -94,7 +119,7 @@ def test_a_thirteenth_member_idles(start: Start, wire: Connection, make_topic) -
     assert sorted(len(member.seen.read) for member in members) == [0] + [2] * 12
 
 
-def test_two_groups_are_independent(start: Start, wire: Connection, group: str, make_topic) -> None:
+def test_two_groups_are_independent(start: Start, wire: Connection, group: str, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=4)
     writer = Writer(wire, topic, 4)
     writer.write(10)
@@ -112,7 +137,9 @@ def test_two_groups_are_independent(start: Start, wire: Connection, group: str, 
     assert [member.seen.changes for member in mine] == changes, "the other's end is none of their business"
 
 
-def test_a_restarted_group_goes_on_where_it_was(start: Start, wire: Connection, group: str, make_topic) -> None:
+def test_a_restarted_group_goes_on_where_it_was(
+    start: Start, wire: Connection, group: str, make_topic: MakeTopic
+) -> None:
     topic = make_topic(partitions=3)
     writer = Writer(wire, topic, 3)
     first = writer.write(20)
@@ -126,11 +153,13 @@ def test_a_restarted_group_goes_on_where_it_was(start: Start, wire: Connection, 
     assert sorted(again.seen.values()) == sorted(second), "nothing twice"
 
 
-def test_survivors_take_over_from_a_killed_member(start: Start, wire: Connection, group: str, make_topic) -> None:
+def test_survivors_take_over_from_a_killed_member(
+    start: Start, wire: Connection, group: str, make_topic: MakeTopic
+) -> None:
     """At the last committed offset: what it had read and not committed comes again, nothing is skipped."""
     topic = make_topic(partitions=4)
     writer = Writer(wire, topic, 4)
-    victim, survivor = start(topic, process=True, session_ms=SHORT_SESSION_MS), start(topic)
+    victim, survivor = start.process(topic, session_ms=SHORT_SESSION_MS), start(topic)
     await_shares([victim, survivor], [2, 2])
     first = writer.write(10)
     await_values([victim, survivor], first)
@@ -148,7 +177,7 @@ def test_survivors_take_over_from_a_killed_member(start: Start, wire: Connection
     await_values([survivor], third)
 
 
-def test_a_static_member_restarted_moves_nothing(start: Start, wire: Connection, make_topic) -> None:
+def test_a_static_member_restarted_moves_nothing(start: Start, wire: Connection, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=4)
     writer = Writer(wire, topic, 4)
     stays, goes = start(topic, instance="stays"), start(topic, instance="goes")
@@ -163,7 +192,7 @@ def test_a_static_member_restarted_moves_nothing(start: Start, wire: Connection,
     await_values([stays, again], writer.sent)
 
 
-def test_added_partitions_are_shared(start: Start, wire: Connection, make_topic) -> None:
+def test_added_partitions_are_shared(start: Start, wire: Connection, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=2)
     members = [start(topic), start(topic)]
     await_shares(members, [1, 1])
@@ -176,7 +205,7 @@ def test_added_partitions_are_shared(start: Start, wire: Connection, make_topic)
     await_values(members, writer.sent)
 
 
-def test_a_topic_that_matches_appears(start: Start, wire: Connection, make_topic, name: str) -> None:
+def test_a_topic_that_matches_appears(start: Start, wire: Connection, make_topic: MakeTopic, name: str) -> None:
     first = make_topic(partitions=2, name=f"{name}-a")
     one = start(pattern=f"^{name}-.*")
     await_shares([one], [2])
@@ -188,7 +217,7 @@ def test_a_topic_that_matches_appears(start: Start, wire: Connection, make_topic
 @pytest.mark.parametrize("kind", ["confluent-range", "aiokafka"])
 @pytest.mark.newer_protocol
 def test_a_living_group_changes_the_protocol_and_back(
-    start: Start, kind: str, wire: Connection, group: str, make_topic
+    start: Start, kind: str, wire: Connection, group: str, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(partitions=6)
     writer = Writer(wire, topic, 6)

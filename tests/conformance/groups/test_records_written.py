@@ -2,14 +2,16 @@
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import confluent_kafka as ck
 import pytest
 from group_calls import NONE, ConsumerMember
-from raw import Connection, eventually
+from raw import Connection, MakeTopic
 from wire_calls import topic_id
 
-from skidway.groups.metadata_hash import metadata_hash
+from skidway.groups.consumer.metadata_hash import metadata_hash
+from waiting import eventually
 
 pytestmark = pytest.mark.newer_protocol
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -36,12 +38,15 @@ def written(bootstrap: str) -> Callable[[str], dict[Key, bytes | None]]:
             while ended < len(partitions):
                 message = consumer.poll(9)
                 assert message is not None, "the end of every partition"
-                if message.error():
-                    assert message.error().code() == ck.KafkaError._PARTITION_EOF, message.error()
+                error, key = message.error(), message.key()
+                if error is not None:
+                    assert error.code() == ck.KafkaError._PARTITION_EOF, error
                     ended += 1
-                elif message.key()[2 : 2 + len(name)] == name:
-                    kind = int.from_bytes(message.key()[:2], "big")
-                    newest[kind, message.key()[2 + len(name) :]] = message.value()
+                    continue
+                assert key is not None
+                if key[2 : 2 + len(name)] == name:
+                    kind = int.from_bytes(key[:2], "big")
+                    newest[kind, key[2 + len(name) :]] = message.value()
         finally:
             consumer.close()
         return newest
@@ -58,10 +63,12 @@ def beat_until(member: ConsumerMember, done: Callable[[], bool]) -> None:
         assert member.reconcile(1) is not None
         return done()
 
-    eventually(step, timeout_s=FRESH_S)
+    eventually(step, seconds=FRESH_S)
 
 
-def test_the_epoch_with_the_hash_of_the_topics(wire: Connection, group: str, make_topic, written) -> None:
+def test_the_epoch_with_the_hash_of_the_topics(
+    wire: Connection, group: str, make_topic: MakeTopic, written: Any
+) -> None:
     one, two = make_topic(partitions=3), make_topic(partitions=1)
     expected = {one: (topic_id(wire, one), 3), two: (topic_id(wire, two), 1)}
     member = ConsumerMember(wire, group, [one, two, "nobody-made-this"])
@@ -72,7 +79,9 @@ def test_the_epoch_with_the_hash_of_the_topics(wire: Connection, group: str, mak
     assert written(group)[METADATA, b""] == struct.pack(">hi", 0, member.epoch + 1) + b"\x00", "no topics, no hash"
 
 
-def test_what_a_regular_expression_takes(wire: Connection, group: str, make_topic, name: str, written) -> None:
+def test_what_a_regular_expression_takes(
+    wire: Connection, group: str, make_topic: MakeTopic, name: str, written: Any
+) -> None:
     first = make_topic(name=f"{name}-a")
     regex = f"{name}-.*"
     member = ConsumerMember(wire, group, subscribed_topic_regex=regex)

@@ -10,6 +10,7 @@ from group_calls import (
     NON_EMPTY_GROUP,
     NONE,
     ClassicMember,
+    NewMember,
     commit,
     committed,
     delete_group,
@@ -17,17 +18,19 @@ from group_calls import (
     listed,
     stable_group,
 )
-from raw import Connection, eventually
+from raw import Connection
+
+from waiting import eventually
 
 
 @pytest.fixture
-def member(bootstrap: str, group: str) -> Iterator:
+def member(bootstrap: str, group: str) -> Iterator[NewMember]:
     with ExitStack() as opened:
         yield lambda **options: opened.enter_context(ClassicMember(bootstrap, group, **options))
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_groups_are_listed(member, wire: Connection, group: str, version: int) -> None:
+def test_groups_are_listed(member: NewMember, wire: Connection, group: str, version: int) -> None:
     assert listed(wire, group, version) is None
     stable_group([member()])
     expected = {"group_id": group, "protocol_type": "consumer"}
@@ -39,7 +42,7 @@ def test_groups_are_listed(member, wire: Connection, group: str, version: int) -
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_groups_are_listed_by_state(member, wire: Connection, group: str, topic: str, version: int) -> None:
+def test_groups_are_listed_by_state(member: NewMember, wire: Connection, group: str, topic: str, version: int) -> None:
     one = member()
     one.join()
 
@@ -58,7 +61,7 @@ def test_groups_are_listed_by_state(member, wire: Connection, group: str, topic:
     assert found("Empty")
 
 
-def test_groups_are_listed_by_type(member, wire: Connection, group: str) -> None:
+def test_groups_are_listed_by_type(member: NewMember, wire: Connection, group: str) -> None:
     stable_group([member()])
     assert listed(wire, group, types_filter=["classic"])
     assert listed(wire, group, types_filter=["Classic"]), "in any case"
@@ -70,7 +73,7 @@ def test_groups_are_listed_by_type(member, wire: Connection, group: str) -> None
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_groups_are_described(member, wire: Connection, group: str, version: int) -> None:
+def test_groups_are_described(member: NewMember, wire: Connection, group: str, version: int) -> None:
     one, two = member(), member(instance="two")
     stable_group([one, two])
     found = describe(wire, group, version)
@@ -86,7 +89,7 @@ def test_groups_are_described(member, wire: Connection, group: str, version: int
         assert (by_id[one.id]["group_instance_id"], by_id[two.id]["group_instance_id"]) == (None, "two")
 
 
-def test_the_states_of_a_group(member, wire: Connection, group: str) -> None:
+def test_the_states_of_a_group(member: NewMember, wire: Connection, group: str) -> None:
     one, two = member(), member()
     one.join()
     found = describe(wire, group)
@@ -116,7 +119,7 @@ def test_a_group_that_is_not_there_is_described_as_dead(wire: Connection, group:
         assert group in found["error_message"]
 
 
-def test_several_groups_are_described(member, wire: Connection, group: str) -> None:
+def test_several_groups_are_described(member: NewMember, wire: Connection, group: str) -> None:
     stable_group([member()])
     names = [group, group + "-nowhere"]
     answer = wire.call("DescribeGroups", 5, {"groups": names})["groups"]
@@ -125,7 +128,7 @@ def test_several_groups_are_described(member, wire: Connection, group: str) -> N
     )
 
 
-def test_authorized_operations_on_request(member, wire: Connection, group: str) -> None:
+def test_authorized_operations_on_request(member: NewMember, wire: Connection, group: str) -> None:
     stable_group([member()])
     body = {"groups": [group], "include_authorized_operations": True}
     (found,) = wire.call("DescribeGroups", 5, body)["groups"]
@@ -135,7 +138,7 @@ def test_authorized_operations_on_request(member, wire: Connection, group: str) 
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_groups_are_deleted(member, wire: Connection, group: str, topic: str, version: int) -> None:
+def test_groups_are_deleted(member: NewMember, wire: Connection, group: str, topic: str, version: int) -> None:
     one = member()
     stable_group([one])
     one.commit(topic, {0: 5})
@@ -163,7 +166,7 @@ def test_several_groups_are_deleted(wire: Connection, group: str, topic: str) ->
     }
 
 
-def test_a_deleted_group_starts_anew(member, wire: Connection, group: str) -> None:
+def test_a_deleted_group_starts_anew(member: NewMember, wire: Connection, group: str) -> None:
     one = member()
     stable_group([one])
     one.leave()

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from group_calls import (
@@ -26,8 +27,10 @@ from group_calls import (
     stable_group,
     subscription,
 )
-from raw import Body, Connection, eventually
+from raw import Body, Connection, MakeTopic
 from wire_calls import topic_id
+
+from waiting import eventually
 
 GROUP, TRANSACTION = 0, 1
 
@@ -149,7 +152,7 @@ def test_a_simple_commit_makes_an_empty_group(wire: Connection, group: str, topi
 
 @pytest.mark.parametrize("version", range(2, 11))
 def test_a_members_commit_to_a_group_that_is_not_there(wire: Connection, group: str, topic: str, version: int) -> None:
-    stranger = {"member_id": "made-up", "generation_id_or_member_epoch": 1}
+    stranger: dict[str, Any] = {"member_id": "made-up", "generation_id_or_member_epoch": 1}
     named = topic_id(wire, topic) if version >= 10 else topic
     expected = GROUP_ID_NOT_FOUND if version >= 9 else ILLEGAL_GENERATION
     assert commit(wire, group, named, {0: 7}, version=version, **stranger) == {0: expected}
@@ -174,7 +177,9 @@ def test_commits_of_members(member: ClassicMember, wire: Connection, group: str,
     assert committed(wire, group, topic, [0]) == {0: 9}
 
 
-def test_a_simple_commit_to_a_living_group_is_refused(member, wire: Connection, group: str, topic: str) -> None:
+def test_a_simple_commit_to_a_living_group_is_refused(
+    member: ClassicMember, wire: Connection, group: str, topic: str
+) -> None:
     assert commit(wire, group, topic, {0: 7}) == {0: UNKNOWN_MEMBER_ID}
     member.leave()
     assert commit(wire, group, topic, {0: 7}) == {0: NONE}
@@ -216,7 +221,7 @@ def asked_by(version: int, topic: str, id_: bytes, partitions: list[int]) -> lis
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_committed_offsets_in_every_version(wire: Connection, group: str, make_topic, version: int) -> None:
+def test_committed_offsets_in_every_version(wire: Connection, group: str, make_topic: MakeTopic, version: int) -> None:
     topic = make_topic(partitions=3)
     id_ = topic_id(wire, topic)
     commit(wire, group, topic, {0: 11, 2: 13}, metadata="m", leader_epoch=0)
@@ -236,7 +241,7 @@ def test_committed_offsets_in_every_version(wire: Connection, group: str, make_t
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_all_that_a_group_committed(wire: Connection, group: str, make_topic, version: int) -> None:
+def test_all_that_a_group_committed(wire: Connection, group: str, make_topic: MakeTopic, version: int) -> None:
     one, two = make_topic(partitions=2), make_topic()
     ids = {topic_id(wire, name): name for name in (one, two)}
     commit(wire, group, one, {0: 1, 1: 2})
@@ -294,7 +299,7 @@ def test_stable_offsets_when_no_transaction_is_open(wire: Connection, group: str
     assert answer["topics"][0]["partitions"][0]["committed_offset"] == 5
 
 
-def test_offsets_go_with_their_topic(wire: Connection, group: str, make_topic) -> None:
+def test_offsets_go_with_their_topic(wire: Connection, group: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     commit(wire, group, topic, {0: 5})
     wire.call("DeleteTopics", 6, {"topics": [{"name": topic}], "timeout_ms": 8000})
@@ -311,7 +316,7 @@ def delete_offsets(wire: Connection, group: str, topic: str, partitions: list[in
     return answer["error_code"], found
 
 
-def test_offsets_are_deleted(wire: Connection, group: str, make_topic) -> None:
+def test_offsets_are_deleted(wire: Connection, group: str, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=2)
     commit(wire, group, topic, {0: 1, 1: 2})
     assert delete_offsets(wire, group, topic, [0]) == (NONE, {0: NONE})
@@ -324,7 +329,9 @@ def test_offsets_of_a_group_that_is_not_there_cannot_be_deleted(wire: Connection
     assert delete_offsets(wire, group, topic, [0]) == (GROUP_ID_NOT_FOUND, {})
 
 
-def test_offsets_a_living_group_reads_by_cannot_be_deleted(bootstrap: str, wire, group: str, make_topic) -> None:
+def test_offsets_a_living_group_reads_by_cannot_be_deleted(
+    bootstrap: str, wire: Connection, group: str, make_topic: MakeTopic
+) -> None:
     read, left = make_topic(), make_topic()
     with ClassicMember(bootstrap, group, protocols=[("range", subscription([read]))]) as one:
         one.join()

@@ -1,6 +1,7 @@
 """ConsumerGroupHeartbeat and ConsumerGroupDescribe (KIP-848) on the wire: epochs, reconciliation, each refusal."""
 
 import uuid
+from typing import Any
 
 import pytest
 from group_calls import (
@@ -31,14 +32,16 @@ from group_calls import (
     listed,
     subscription,
 )
-from raw import Connection, eventually
+from raw import Body, Connection, MakeTopic
 from wire_calls import topic_id
+
+from waiting import eventually
 
 pytestmark = pytest.mark.newer_protocol
 
 
 @pytest.fixture
-def topic12(make_topic) -> str:
+def topic12(make_topic: MakeTopic) -> str:
     return make_topic(partitions=12)
 
 
@@ -56,7 +59,8 @@ def settle(*members: ConsumerMember) -> list[int]:
     def stable() -> bool:
         for one in members:
             one.reconcile()
-        return describe_consumer(first.wire, first.group)["group_state"] == "Stable"
+        state: str = describe_consumer(first.wire, first.group)["group_state"]
+        return state == "Stable"
 
     eventually(stable)
     for one in members:
@@ -174,7 +178,9 @@ def test_range_gives_neighbours(wire: Connection, group: str, topic12: str, id12
     assert shares == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
-def test_range_keeps_partitions_of_the_same_number_together(wire: Connection, group: str, make_topic) -> None:
+def test_range_keeps_partitions_of_the_same_number_together(
+    wire: Connection, group: str, make_topic: MakeTopic
+) -> None:
     topics = [make_topic(partitions=4), make_topic(partitions=4)]
     members = [ConsumerMember(wire, group, topics, server_assignor="range") for _ in range(2)]
     for one in members:
@@ -185,7 +191,7 @@ def test_range_keeps_partitions_of_the_same_number_together(wire: Connection, gr
         assert first == second
 
 
-def test_members_with_different_subscriptions(wire: Connection, group: str, make_topic) -> None:
+def test_members_with_different_subscriptions(wire: Connection, group: str, make_topic: MakeTopic) -> None:
     a, b = make_topic(partitions=4), make_topic(partitions=4)
     one, two = ConsumerMember(wire, group, [a]), ConsumerMember(wire, group, [a, b])
     one.join()
@@ -195,7 +201,7 @@ def test_members_with_different_subscriptions(wire: Connection, group: str, make
     assert two.owned[topic_id(wire, b)] == {0, 1, 2, 3}
 
 
-def test_a_changed_subscription(wire: Connection, group: str, make_topic) -> None:
+def test_a_changed_subscription(wire: Connection, group: str, make_topic: MakeTopic) -> None:
     a, b = make_topic(partitions=2), make_topic(partitions=3)
     one = ConsumerMember(wire, group, [a])
     one.join()
@@ -207,7 +213,7 @@ def test_a_changed_subscription(wire: Connection, group: str, make_topic) -> Non
     assert set(one.owned) == {topic_id(wire, b)}
 
 
-def test_a_topic_that_comes_later(wire: Connection, group: str, name: str, make_topic) -> None:
+def test_a_topic_that_comes_later(wire: Connection, group: str, name: str, make_topic: MakeTopic) -> None:
     one = ConsumerMember(wire, group, [name])
     answer = one.join()
     assert (answer["error_code"], one.owned) == (NONE, {})
@@ -215,7 +221,7 @@ def test_a_topic_that_comes_later(wire: Connection, group: str, name: str, make_
     eventually(lambda: settle(one) == [2])
 
 
-def test_partitions_that_come_later(wire: Connection, group: str, make_topic) -> None:
+def test_partitions_that_come_later(wire: Connection, group: str, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=2)
     one = ConsumerMember(wire, group, [topic])
     one.join()
@@ -235,7 +241,9 @@ def test_epochs_that_do_not_fit(wire: Connection, group: str, topic12: str) -> N
     body = {"group_id": group, "member_id": one.id, "topic_partitions": held}
 
     def code(epoch: int, **more: object) -> int:
-        return wire.call("ConsumerGroupHeartbeat", 1, {**body, "member_epoch": epoch, **more})["error_code"]
+        answer = wire.call("ConsumerGroupHeartbeat", 1, {**body, "member_epoch": epoch, **more})
+        refused: int = answer["error_code"]
+        return refused
 
     assert code(one.epoch + 1) == FENCED_MEMBER_EPOCH, "of the future"
     assert code(one.epoch) == NONE
@@ -289,7 +297,7 @@ def test_who_is_silent_for_the_session_timeout_is_fenced(
     one.join()
     two.join()
     settle(one, two)
-    eventually(lambda: one.reconcile() == {id12: set(range(12))}, timeout_s=session_ms / 1000 + 30)
+    eventually(lambda: one.reconcile() == {id12: set(range(12))}, seconds=session_ms / 1000 + 30)
     assert two.beat()["error_code"] == UNKNOWN_MEMBER_ID
 
 
@@ -308,7 +316,7 @@ def test_who_is_silent_for_the_session_timeout_is_fenced(
     ],
     ids=str,
 )
-def test_a_first_heartbeat_that_makes_no_sense(wire: Connection, group: str, topic: str, more: dict) -> None:
+def test_a_first_heartbeat_that_makes_no_sense(wire: Connection, group: str, topic: str, more: Body) -> None:
     body = {
         "group_id": group,
         "member_id": str(uuid.uuid4()),
@@ -365,7 +373,9 @@ def test_a_static_member_replaced_is_fenced(wire: Connection, group: str, topic1
 # --------------------------------------------------------------------------------------------------------- regex
 
 
-def test_a_regex_finds_topics_by_their_whole_name(wire: Connection, group: str, name: str, make_topic) -> None:
+def test_a_regex_finds_topics_by_their_whole_name(
+    wire: Connection, group: str, name: str, make_topic: MakeTopic
+) -> None:
     """Those that come later are found too, as a test with a real client shows: Kafka looks every ten seconds."""
     first = make_topic(partitions=2, name=f"{name}-a")
     make_topic(name=f"x-{name}-a")
@@ -375,7 +385,7 @@ def test_a_regex_finds_topics_by_their_whole_name(wire: Connection, group: str, 
     assert set(one.owned) == {topic_id(wire, first)}
 
 
-def test_a_regex_beside_names(wire: Connection, group: str, name: str, make_topic) -> None:
+def test_a_regex_beside_names(wire: Connection, group: str, name: str, make_topic: MakeTopic) -> None:
     make_topic(partitions=2, name=f"{name}-a")
     other = make_topic()
     one = ConsumerMember(wire, group, [other], subscribed_topic_regex=f"{name}-.*")
@@ -390,7 +400,7 @@ def test_a_regex_without_sense(wire: Connection, group: str) -> None:
     assert answer["error_message"]
 
 
-def test_a_regex_is_given_up(wire: Connection, group: str, name: str, make_topic) -> None:
+def test_a_regex_is_given_up(wire: Connection, group: str, name: str, make_topic: MakeTopic) -> None:
     make_topic(partitions=2, name=f"{name}-a")
     other = make_topic()
     one = ConsumerMember(wire, group, subscribed_topic_regex=f"{name}-.*")
@@ -488,7 +498,7 @@ def test_commits_carry_the_member_epoch(wire: Connection, group: str, topic12: s
     one = ConsumerMember(wire, group, [topic12])
     one.join()
     settle(one)
-    me = {"member_id": one.id, "generation_id_or_member_epoch": one.epoch}
+    me: Body = {"member_id": one.id, "generation_id_or_member_epoch": one.epoch}
     assert commit(wire, group, topic12, {0: 5}, **me) == {0: NONE}
     assert committed(wire, group, topic12, [0]) == {0: 5}
     newer = {**me, "generation_id_or_member_epoch": one.epoch + 1}
@@ -505,9 +515,10 @@ def test_committed_offsets_are_read_with_the_member_epoch(wire: Connection, grou
     settle(one)
 
     def code(member: str | None, epoch: int) -> int:
-        asked = {"group_id": group, "member_id": member, "member_epoch": epoch}
+        asked: Body = {"group_id": group, "member_id": member, "member_epoch": epoch}
         asked["topics"] = [{"name": topic12, "partition_indexes": [0]}]
-        return wire.call("OffsetFetch", 9, {"groups": [asked]})["groups"][0]["error_code"]
+        refused: int = wire.call("OffsetFetch", 9, {"groups": [asked]})["groups"][0]["error_code"]
+        return refused
 
     assert code(one.id, one.epoch) == NONE
     assert code(None, -1) == NONE, "admin tools do not say who they are"
@@ -518,7 +529,9 @@ def test_committed_offsets_are_read_with_the_member_epoch(wire: Connection, grou
 # ----------------------------------------------------------------------------------------------------- migration
 
 
-def test_an_empty_classic_group_becomes_a_consumer_group(bootstrap: str, wire: Connection, group: str, topic12) -> None:
+def test_an_empty_classic_group_becomes_a_consumer_group(
+    bootstrap: str, wire: Connection, group: str, topic12: str
+) -> None:
     with ClassicMember(bootstrap, group) as old:
         old.join()
         old.sync({old.id: b""})
@@ -531,7 +544,9 @@ def test_an_empty_classic_group_becomes_a_consumer_group(bootstrap: str, wire: C
     assert committed(wire, group, topic12, [0]) == {0: 5}
 
 
-def test_an_empty_consumer_group_becomes_a_classic_group(bootstrap: str, wire: Connection, group: str, topic12) -> None:
+def test_an_empty_consumer_group_becomes_a_classic_group(
+    bootstrap: str, wire: Connection, group: str, topic12: str
+) -> None:
     one = ConsumerMember(wire, group, [topic12])
     one.join()
     settle(one)
@@ -562,7 +577,7 @@ def test_other_protocol_types_cannot_be_migrated(bootstrap: str, wire: Connectio
     [(None, None, False), (b"", b"", False), (b"some", None, False), (None, b"some", True)],
 )
 def test_a_group_whose_assignor_gives_data_to_its_members_cannot_be_migrated(
-    bootstrap: str, wire: Connection, group: str, topic12: str, in_subscription, in_assignment, refused: bool
+    bootstrap: str, wire: Connection, group: str, topic12: str, in_subscription: Any, in_assignment: Any, refused: bool
 ) -> None:
     """It would be lost. librdkafka's cooperative-sticky is one of them."""
     told = [("sticky", subscription([topic12], user_data=in_subscription))]

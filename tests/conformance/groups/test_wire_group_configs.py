@@ -3,9 +3,13 @@
 The broker must allow sessions from 1 to 60 s and heartbeats from 0.3 to 15 s; its own are 8 s and 0.3 s.
 """
 
+from typing import Any
+
 import pytest
 from group_calls import INVALID_REQUEST, NONE, ConsumerMember, describe_consumer
-from raw import Body, Connection, eventually
+from raw import Body, Connection
+
+from waiting import eventually
 
 GROUP = 32
 SET, DELETE, APPEND = range(3)
@@ -19,14 +23,18 @@ def alter(wire: Connection, group: str, *changes: tuple[str, int, str | None], v
     configs = [{"name": name, "config_operation": operation, "value": value} for name, operation, value in changes]
     resource = {"resource_type": GROUP, "resource_name": group, "configs": configs}
     body = {"resources": [resource], "validate_only": validate_only}
-    (answer,) = wire.call("IncrementalAlterConfigs", 1, body)["responses"]
+    answers: list[dict[str, Any]] = wire.call("IncrementalAlterConfigs", 1, body)["responses"]
+    (answer,) = answers
     return answer
 
 
 def replace(wire: Connection, group: str, configs: dict[str, str]) -> Body:
     entries = [{"name": name, "value": value} for name, value in configs.items()]
     resource = {"resource_type": GROUP, "resource_name": group, "configs": entries}
-    (answer,) = wire.call("AlterConfigs", 2, {"resources": [resource], "validate_only": False})["responses"]
+    answers: list[dict[str, Any]] = wire.call("AlterConfigs", 2, {"resources": [resource], "validate_only": False})[
+        "responses"
+    ]
+    (answer,) = answers
     return answer
 
 
@@ -157,7 +165,7 @@ def test_a_session_of_its_own_outlasts_the_broker_s(wire: Connection, group: str
     assert member.beat()["error_code"] == NONE
     other = ConsumerMember(wire, ordinary, [topic])
     assert other.join()["error_code"] == NONE
-    eventually(lambda: describe_consumer(wire, ordinary)["members"] == [], timeout_s=45)
+    eventually(lambda: describe_consumer(wire, ordinary)["members"] == [], seconds=45)
     assert [one["member_id"] for one in describe_consumer(wire, patient)["members"]] == [member.id]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from group_calls import (
@@ -16,6 +17,7 @@ from group_calls import (
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
     ClassicMember,
+    NewMember,
     await_members,
     describe,
     join_body,
@@ -23,11 +25,13 @@ from group_calls import (
     shortest_session_ms,
     stable_group,
 )
-from raw import Connection, eventually
+from raw import Connection
+
+from waiting import eventually
 
 
 @pytest.fixture
-def member(bootstrap: str, group: str) -> Iterator:
+def member(bootstrap: str, group: str) -> Iterator[NewMember]:
     with ExitStack() as opened:
         yield lambda **options: opened.enter_context(ClassicMember(bootstrap, group, **options))
 
@@ -89,19 +93,21 @@ def test_a_group_without_a_name(wire: Connection) -> None:
 
 
 @pytest.mark.parametrize("more", [{"protocol_type": ""}, {"protocols": []}])
-def test_the_first_member_must_name_a_protocol(wire: Connection, group: str, more: dict) -> None:
+def test_the_first_member_must_name_a_protocol(wire: Connection, group: str, more: dict[str, Any]) -> None:
     answer = wire.call("JoinGroup", 3, join_body(group, **more))
     assert answer["error_code"] == INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.mark.parametrize("more", [{"protocol_type": "connect"}, {"protocols": [("sticky", METADATA)]}])
-def test_protocols_that_do_not_fit_the_group(member, wire: Connection, group: str, more: dict) -> None:
+def test_protocols_that_do_not_fit_the_group(
+    member: NewMember, wire: Connection, group: str, more: dict[str, Any]
+) -> None:
     member().join()
     assert wire.call("JoinGroup", 3, join_body(group, **more))["error_code"] == INCONSISTENT_GROUP_PROTOCOL
     assert len(describe(wire, group)["members"]) == 1
 
 
-def test_the_protocol_most_members_prefer_wins(member) -> None:
+def test_the_protocol_most_members_prefer_wins(member: NewMember) -> None:
     """Of those that all of them know."""
     kind = {"protocol_type": "letters"}
     a = member(**kind, protocols=[("x", b"ax"), ("y", b"ay"), ("z", b"az")])
@@ -119,7 +125,7 @@ def test_the_protocol_most_members_prefer_wins(member) -> None:
     assert [len(answer["members"]) for answer in answers].count(0) == 2, "only the leader sees the others"
 
 
-def test_followers_sync_before_and_after_the_leader(member) -> None:
+def test_followers_sync_before_and_after_the_leader(member: NewMember) -> None:
     first, second, third = member(), member(), member()
     stable_group([first, second, third])
     next_generation([first, second, third])
@@ -133,7 +139,7 @@ def test_followers_sync_before_and_after_the_leader(member) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_sync_in_every_version(member, version: int) -> None:
+def test_sync_in_every_version(member: NewMember, version: int) -> None:
     one = member()
     one.join()
     answer = one.sync({one.id: b"mine"}, version)
@@ -142,21 +148,22 @@ def test_sync_in_every_version(member, version: int) -> None:
         assert (answer["protocol_type"], answer["protocol_name"]) == ("consumer", "range")
 
 
-def test_a_member_the_leader_forgot_gets_an_empty_assignment(member) -> None:
+def test_a_member_the_leader_forgot_gets_an_empty_assignment(member: NewMember) -> None:
     one = member()
     one.join()
     answer = one.sync({})
     assert (answer["error_code"], answer["assignment"]) == (NONE, b"")
 
 
-def test_sync_refusals(member, wire: Connection, group: str) -> None:
+def test_sync_refusals(member: NewMember, wire: Connection, group: str) -> None:
     one = member()
     one.join()
     right = {"group_id": group, "generation_id": one.generation, "member_id": one.id}
     right |= {"protocol_type": "consumer", "protocol_name": "range"}
 
-    def code(**more) -> int:
-        return wire.call("SyncGroup", 5, {**right, **more})["error_code"]
+    def code(**more: Any) -> int:
+        answer: int = wire.call("SyncGroup", 5, {**right, **more})["error_code"]
+        return answer
 
     assert code(group_id="") == INVALID_GROUP_ID
     assert code(group_id=group + "-other") == UNKNOWN_MEMBER_ID
@@ -170,7 +177,7 @@ def test_sync_refusals(member, wire: Connection, group: str) -> None:
     assert code() == NONE
 
 
-def test_a_join_ends_a_waiting_sync(member) -> None:
+def test_a_join_ends_a_waiting_sync(member: NewMember) -> None:
     first, second = member(), member()
     stable_group([first, second])
     next_generation([first, second])
@@ -184,7 +191,7 @@ def test_a_join_ends_a_waiting_sync(member) -> None:
     assert follower.sync()["error_code"] == REBALANCE_IN_PROGRESS, "also when it asks again"
 
 
-def test_a_follower_joining_unchanged_is_answered_at_once(member) -> None:
+def test_a_follower_joining_unchanged_is_answered_at_once(member: NewMember) -> None:
     first, second = member(), member()
     stable_group([first, second])
     (follower,) = [one for one in (first, second) if not one.leads]
@@ -195,7 +202,7 @@ def test_a_follower_joining_unchanged_is_answered_at_once(member) -> None:
     assert leader.heartbeat() == NONE, "nobody is bothered"
 
 
-def test_a_leader_joining_starts_a_rebalance(member) -> None:
+def test_a_leader_joining_starts_a_rebalance(member: NewMember) -> None:
     first, second = member(), member()
     stable_group([first, second])
     (follower,) = [one for one in (first, second) if not one.leads]
@@ -207,7 +214,9 @@ def test_a_leader_joining_starts_a_rebalance(member) -> None:
     assert leader.joined()["generation_id"] == follower.joined()["generation_id"] == generation + 1
 
 
-def test_a_join_repeated_on_the_same_generation_is_answered_the_same(member, wire: Connection, group: str) -> None:
+def test_a_join_repeated_on_the_same_generation_is_answered_the_same(
+    member: NewMember, wire: Connection, group: str
+) -> None:
     """The answer to the first may have been lost."""
     one = member()
     answer = one.join()
@@ -215,7 +224,7 @@ def test_a_join_repeated_on_the_same_generation_is_answered_the_same(member, wir
     assert again == answer
 
 
-def test_changed_metadata_starts_a_rebalance(member) -> None:
+def test_changed_metadata_starts_a_rebalance(member: NewMember) -> None:
     first, second = member(), member()
     stable_group([first, second])
     (follower,) = [one for one in (first, second) if not one.leads]
@@ -228,7 +237,7 @@ def test_changed_metadata_starts_a_rebalance(member) -> None:
     assert {one["metadata"] for one in leader.members} == {METADATA, OTHER_METADATA}
 
 
-def test_who_does_not_join_in_time_is_left_behind(member, wire: Connection, group: str) -> None:
+def test_who_does_not_join_in_time_is_left_behind(member: NewMember, wire: Connection, group: str) -> None:
     slow = member(session_timeout_ms=10_000, rebalance_timeout_ms=3_000)
     slow.join()
     slow.sync({slow.id: b"mine"})
@@ -239,16 +248,16 @@ def test_who_does_not_join_in_time_is_left_behind(member, wire: Connection, grou
     assert slow.heartbeat() == UNKNOWN_MEMBER_ID
 
 
-def test_who_is_silent_for_its_session_timeout_is_removed(member, wire: Connection, group: str) -> None:
+def test_who_is_silent_for_its_session_timeout_is_removed(member: NewMember, wire: Connection, group: str) -> None:
     silent = member(session_timeout_ms=max(4_000, shortest_session_ms(wire)))
     silent.join()
     silent.sync({silent.id: b"mine"})
     silent.wire.socket.close()
     assert describe(wire, group)["group_state"] == "Stable", "a closed connection is not a left group"
-    eventually(lambda: describe(wire, group)["group_state"] == "Empty", timeout_s=45)
+    eventually(lambda: describe(wire, group)["group_state"] == "Empty", seconds=45)
 
 
-def test_other_protocol_types_are_opaque(member, wire: Connection, group: str) -> None:
+def test_other_protocol_types_are_opaque(member: NewMember, wire: Connection, group: str) -> None:
     """As Kafka Connect and schema registries use groups."""
     protocols = [("compatible", b"\x00\x01url"), ("default", b"\xff")]
     one = member(protocol_type="connect", protocols=protocols)

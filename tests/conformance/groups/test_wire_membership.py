@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from group_calls import (
@@ -14,21 +15,24 @@ from group_calls import (
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
     ClassicMember,
+    NewMember,
     describe,
     join_body,
     stable_group,
 )
-from raw import Connection, eventually
+from raw import Connection
+
+from waiting import eventually
 
 
 @pytest.fixture
-def member(bootstrap: str, group: str) -> Iterator:
+def member(bootstrap: str, group: str) -> Iterator[NewMember]:
     with ExitStack() as opened:
         yield lambda **options: opened.enter_context(ClassicMember(bootstrap, group, **options))
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_heartbeats(member, version: int) -> None:
+def test_heartbeats(member: NewMember, version: int) -> None:
     one = member()
     one.join()
     assert one.heartbeat(version) == NONE, "already while the group waits for the leader's assignments"
@@ -41,7 +45,7 @@ def test_heartbeats(member, version: int) -> None:
     assert one.heartbeat(version, generation_id=one.generation - 1) == ILLEGAL_GENERATION
 
 
-def test_a_rebalance_shows_in_heartbeats(member) -> None:
+def test_a_rebalance_shows_in_heartbeats(member: NewMember) -> None:
     one, other = member(), member()
     stable_group([one])
     other.ask_to_join()
@@ -52,7 +56,7 @@ def test_a_rebalance_shows_in_heartbeats(member) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_leaving(member, wire: Connection, group: str, version: int) -> None:
+def test_leaving(member: NewMember, wire: Connection, group: str, version: int) -> None:
     one = member()
     stable_group([one])
     answer = one.leave(version)
@@ -64,7 +68,7 @@ def test_leaving(member, wire: Connection, group: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_leaving_what_one_is_not_in(member, version: int) -> None:
+def test_leaving_what_one_is_not_in(member: NewMember, version: int) -> None:
     one, stranger = member(), member()
     stable_group([one])
     stranger.id = "made-up"
@@ -77,7 +81,7 @@ def test_leaving_what_one_is_not_in(member, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 5])
-def test_leaving_a_group_that_is_not_there(member, version: int) -> None:
+def test_leaving_a_group_that_is_not_there(member: NewMember, version: int) -> None:
     one = member()
     one.id = "made-up"
     answer = one.leave(version)
@@ -87,7 +91,7 @@ def test_leaving_a_group_that_is_not_there(member, version: int) -> None:
         assert (answer["error_code"], answer["members"][0]["error_code"]) == (NONE, UNKNOWN_MEMBER_ID)
 
 
-def test_several_leave_in_one_call(member, wire: Connection, group: str) -> None:
+def test_several_leave_in_one_call(member: NewMember, wire: Connection, group: str) -> None:
     """As an admin tool removes members: by id, or by instance name alone."""
     one, two, three = member(), member(instance="two"), member(instance="three")
     stable_group([one, two, three])
@@ -108,14 +112,14 @@ def test_several_leave_in_one_call(member, wire: Connection, group: str) -> None
     assert [found["member_id"] for found in describe(wire, group)["members"]] == [three.id]
 
 
-def test_a_member_with_an_id_and_no_join_can_leave(member, wire: Connection, group: str) -> None:
+def test_a_member_with_an_id_and_no_join_can_leave(member: NewMember, wire: Connection, group: str) -> None:
     given = wire.call("JoinGroup", 9, join_body(group))["member_id"]
     one = member()
     one.id = given
     assert one.leave()["members"][0]["error_code"] == NONE
 
 
-def test_the_leaders_leave_makes_another_the_leader(member) -> None:
+def test_the_leaders_leave_makes_another_the_leader(member: NewMember) -> None:
     one, two = member(), member()
     stable_group([one, two])
     leader, follower = sorted((one, two), key=lambda each: not each.leads)
@@ -126,7 +130,7 @@ def test_the_leaders_leave_makes_another_the_leader(member) -> None:
     assert [found["member_id"] for found in answer["members"]] == [follower.id]
 
 
-def test_a_static_member_restarted_moves_nothing(member, wire: Connection, group: str) -> None:
+def test_a_static_member_restarted_moves_nothing(member: NewMember, wire: Connection, group: str) -> None:
     """It gets a new id and its old assignment; the generation stays and the others hear nothing."""
     leader, two = member(instance="one"), member(instance="two")
     stable_group([leader, two])
@@ -144,7 +148,7 @@ def test_a_static_member_restarted_moves_nothing(member, wire: Connection, group
     assert describe(wire, group)["group_state"] == "Stable"
 
 
-def test_a_static_leader_restarted_is_told_to_skip_the_assignment(member) -> None:
+def test_a_static_leader_restarted_is_told_to_skip_the_assignment(member: NewMember) -> None:
     one, two = member(instance="one"), member(instance="two")
     stable_group([one, two])
     leader, follower = sorted((one, two), key=lambda each: not each.leads)
@@ -159,7 +163,7 @@ def test_a_static_leader_restarted_is_told_to_skip_the_assignment(member) -> Non
     assert follower.heartbeat() == NONE
 
 
-def test_an_older_static_leader_restarted_is_not_told_it_leads(member) -> None:
+def test_an_older_static_leader_restarted_is_not_told_it_leads(member: NewMember) -> None:
     """Versions before 9 cannot be told to skip, so the leader's old id is answered: the client takes itself for a
     follower, and nothing moves."""
     one, two = member(instance="one"), member(instance="two")
@@ -174,7 +178,7 @@ def test_an_older_static_leader_restarted_is_not_told_it_leads(member) -> None:
     assert follower.heartbeat() == NONE
 
 
-def test_the_older_of_two_with_one_instance_name_is_fenced(member, topic: str) -> None:
+def test_the_older_of_two_with_one_instance_name_is_fenced(member: NewMember, topic: str) -> None:
     old = member(instance="one")
     stable_group([old])
     young = member(instance="one")
@@ -184,12 +188,12 @@ def test_the_older_of_two_with_one_instance_name_is_fenced(member, topic: str) -
     assert old.sync({old.id: b""})["error_code"] == FENCED_INSTANCE_ID
     assert old.join()["error_code"] == FENCED_INSTANCE_ID
     assert old.leave()["members"][0]["error_code"] == FENCED_INSTANCE_ID
-    fenced = {"group_instance_id": "one"}
+    fenced: dict[str, Any] = {"group_instance_id": "one"}
     assert set(old.commit(topic, {0: 1}, **fenced).values()) == {FENCED_INSTANCE_ID}
     assert young.heartbeat() == NONE
 
 
-def test_a_static_member_restarted_with_other_metadata_moves_nothing_either(member) -> None:
+def test_a_static_member_restarted_with_other_metadata_moves_nothing_either(member: NewMember) -> None:
     one, two = member(instance="one"), member(instance="two")
     stable_group([one, two])
     again = member(instance="two", protocols=[("range", OTHER_METADATA)])
@@ -197,7 +201,7 @@ def test_a_static_member_restarted_with_other_metadata_moves_nothing_either(memb
     assert one.heartbeat() == NONE
 
 
-def test_a_static_member_restarted_that_changes_the_protocol_starts_a_rebalance(member) -> None:
+def test_a_static_member_restarted_that_changes_the_protocol_starts_a_rebalance(member: NewMember) -> None:
     both = [("range", METADATA), ("roundrobin", METADATA)]
     one, two = member(instance="one", protocols=both), member(instance="two", protocols=both)
     stable_group([one, two])
@@ -209,7 +213,7 @@ def test_a_static_member_restarted_that_changes_the_protocol_starts_a_rebalance(
     assert one.protocol[1] == "roundrobin"
 
 
-def test_static_members_are_described_with_their_names(member, wire: Connection, group: str) -> None:
+def test_static_members_are_described_with_their_names(member: NewMember, wire: Connection, group: str) -> None:
     stable_group([member(instance="one"), member()])
     names = [found["group_instance_id"] for found in describe(wire, group)["members"]]
     assert sorted(names, key=str) == [None, "one"]

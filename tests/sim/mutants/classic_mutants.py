@@ -5,27 +5,29 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from skidway.groups.classic import Classic
-from skidway.groups.members import ClassicGroup, State
+from skidway.groups.classic.group import ClassicGroup
+from skidway.groups.classic.protocol import ClassicProtocol
+from skidway.groups.classic.rebalance import sync_reply
+from skidway.groups.classic.states import Completing
 from skidway.groups.operations import SyncGroup
-from skidway.groups.rebalance import sync_reply
-from skidway.runtime.replicated import Decision, Replicated
+from skidway.runtime.replicated import Decision, Now, Replicated
 
 
 @contextmanager
 def old_assignments_synced() -> Iterator[None]:
     """A coordinator answers a sync with what the member had in the generation before, while the leader assigns."""
-    original = Classic._sync
+    original = ClassicProtocol._sync
 
-    def sync(self: Classic, call: SyncGroup, now_ms: int) -> Any:
+    def sync(self: ClassicProtocol, call: SyncGroup, now: Now) -> Any:
         group = self._known(call.group_id)
-        member = group.members.get(call.member_id)
-        follows = call.member_id != group.leader and call.generation == group.generation
-        if follows and member is not None and member.assignment and group.state == State.COMPLETING:
-            return Decision([], sync_reply(group, call.member_id))
-        return original(self, call, now_ms)
+        current = group.live.current
+        member = current.members.get(call.member_id)
+        follows = call.member_id != current.leader and call.generation == current.number
+        if follows and member is not None and member.assignment and isinstance(group.live.state, Completing):
+            return Decision([], sync_reply(current, call.member_id))
+        return original(self, call, now)
 
-    with patch.object(Classic, "_sync", sync):
+    with patch.object(ClassicProtocol, "_sync", sync):
         yield
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 from skidway.broker.handlers import metadata
-from skidway.broker.hosting import Hosting
+from skidway.broker.partitions.hosting import Hosting
 from skidway.metadata import brokers
 from skidway.metadata.partition_change import PartitionChange
 
@@ -56,13 +56,13 @@ def epochs_of_forgotten_brokers() -> Iterator[None]:
 @contextmanager
 def moved_copies_kept() -> Iterator[None]:
     """A node keeps the copy of a partition that has moved away, as it was."""
-    original = Hosting._follow_change
+    original = Hosting.follow
 
-    def follow_change(self: Hosting, topic: Any, index: int, unclean: bool, wall_ms: int) -> None:
+    def follow(self: Hosting, topic: Any, index: int, unclean: bool, wall_ms: int) -> None:
         if self._node_id in topic.partitions[index].replicas:
             original(self, topic, index, unclean, wall_ms)
 
-    with patch.object(Hosting, "_follow_change", follow_change):
+    with patch.object(Hosting, "follow", follow):
         yield
 
 
@@ -71,9 +71,9 @@ def fenced_never_named() -> Iterator[None]:
     """While no broker is unfenced, clients are told that there is none (librdkafka then stood still for good)."""
     original = metadata._brokers
 
-    def brokers_of(node: Any) -> list[Any]:
+    def brokers_of(node: Any, listener: str | None) -> list[Any]:
         online = [broker.id for broker in node.image.brokers.values() if not broker.fenced]
-        return [broker for broker in original(node) if broker.node_id in online]
+        return [broker for broker in original(node, listener) if broker.node_id in online]
 
     with patch.object(metadata, "_brokers", brokers_of):
         yield

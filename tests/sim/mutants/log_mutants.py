@@ -6,17 +6,17 @@ from typing import Any
 from unittest.mock import patch
 
 from skidway.broker.node import Node
-from skidway.broker.partition import Partition
+from skidway.broker.partitions.partition import Partition
 from skidway.limits import INT64_MAX
 from skidway.log import producers
+from skidway.log.durability.sync import SyncTicket
+from skidway.log.durability.unsynced import Unsynced
 from skidway.log.epochs import LeaderEpochs
-from skidway.log.loading import Loader
 from skidway.log.logs import Logs
-from skidway.log.producers import Producers
-from skidway.log.recovery import Replay
+from skidway.log.producers import Producers, Taken
+from skidway.log.recovery.loading import Loader
+from skidway.log.recovery.replay import Replay
 from skidway.log.segment import Segment
-from skidway.log.sync import SyncTicket
-from skidway.log.unsynced import Unsynced
 from skidway.metadata.image import Image
 from skidway.runtime.replicated import Replicated
 from skidway.wire.schema.metadata_records import ProducerIdsRecord
@@ -67,10 +67,10 @@ def forgets_producers_at_restart() -> Iterator[None]:
     """The producer snapshot is not read again (KAFKA-12520)."""
     original = Producers.load_snapshot
 
-    def load_snapshot(self: Producers, data: Any, now_ms: int) -> int | None:
-        start_offset = original(self, data, now_ms)
-        self.entries = {}
-        return start_offset
+    def load_snapshot(self: Producers, data: Any, now_ms: int) -> Taken:
+        taken = original(self, data, now_ms)
+        self.clear()
+        return taken
 
     with patch.object(Producers, "load_snapshot", load_snapshot):
         yield
@@ -95,11 +95,15 @@ def snapshot_before_its_data() -> Iterator[None]:
     unsynced: dict[tuple[int, str], list[Any]] = {}
 
     def run(self: SyncTicket) -> None:
-        if self.snapshot:
+        segments = self.segments
+        if self.snapshot is not None:
             key = (id(self.disk), self.directory)
-            self.files, unsynced[key] = unsynced.get(key, []), self.files
-            self.files = [file for file in self.files if file._era == self.disk.era]
-        original(self)
+            before = [entry for entry in unsynced.get(key, []) if entry[2]._era == self.disk.era]  # type: ignore[attr-defined]
+            unsynced[key], self.segments = segments, before
+        try:
+            original(self)
+        finally:
+            self.segments = segments  # the log takes them for synced
 
     with patch.object(SyncTicket, "run", run):
         yield
@@ -108,7 +112,7 @@ def snapshot_before_its_data() -> Iterator[None]:
 @contextmanager
 def remembers_one_batch() -> Iterator[None]:
     """Only the last batch of a producer is known for a repetition (KAFKA-5494)."""
-    with patch.object(producers, "PRODUCER_BATCHES_REMEMBERED", 1):
+    with patch.object(producers, "_BATCHES_BYTES_MAX", producers._BATCH.size):
         yield
 
 
@@ -153,7 +157,7 @@ def failed_sync_taken_for_done() -> Iterator[None]:
         try:
             original(self)
         except OSError:
-            self.health.broken = False
+            self.history.failed = False
             original(self)
 
     with patch.object(SyncTicket, "run", run):
@@ -210,7 +214,7 @@ def failed_disk_acknowledges() -> Iterator[None]:
 
     def fail(self: Node, reason: str) -> None:
         for partition in self.partitions:
-            self.acknowledgements.wake(partition, INT64_MAX)
+            self.waiting.acknowledgements.wake(partition, INT64_MAX)
         original(self, reason)
 
     with patch.object(Node, "fail", fail):
@@ -221,7 +225,7 @@ def failed_disk_acknowledges() -> Iterator[None]:
 def tail_not_cut() -> Iterator[None]:
     """What is behind a torn batch stays in the file, and the next append comes after it (KAFKA-6388)."""
 
-    def cut(self: Loader, segments: list[Segment], number: int, size: int, end_offset: int) -> None:
+    def cut(self: Loader, segments: list[Segment], number: int, size: int, end_offset: int, why: str) -> None:
         del segments[number + 1 :]
 
     with patch.object(Loader, "_cut", cut):

@@ -5,18 +5,18 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from skidway.broker.fetch_sessions import FetchTarget
-from skidway.broker.handlers.fetch import Poll
-from skidway.broker.partition import Partition
+from skidway.broker.partitions.partition import Partition
+from skidway.broker.reads.consumers import ConsumerPoll
+from skidway.broker.reads.sessions import FetchTarget
 
 
 @contextmanager
 def followers_serve_everything() -> Iterator[None]:
     """A follower serves what lies above its high watermark."""
-    original = Poll._read_one
+    original = ConsumerPoll.look_at
 
-    def read_one(self: Poll, target: FetchTarget) -> Any:
-        partition = self.find(target.topic, target.partition)
+    def look_at(self: ConsumerPoll, target: FetchTarget) -> Any:
+        partition = self.find(target.topic, target.index)
         if partition.leads:
             return original(self, target)
         log = partition.log
@@ -27,7 +27,7 @@ def followers_serve_everything() -> Iterator[None]:
         finally:
             log.begin_at(known)
 
-    with patch.object(Poll, "_read_one", read_one):
+    with patch.object(ConsumerPoll, "look_at", look_at):
         yield
 
 

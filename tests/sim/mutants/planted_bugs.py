@@ -12,6 +12,7 @@ from typing import Any
 import classic_mutants
 import growth_mutants
 import log_mutants
+import loss_mutants
 import near_mutants
 import quorum_mutants_in_clusters
 import replica_mutants
@@ -33,6 +34,12 @@ SESSION_OVER_MS = 5_500
 Mutant = Callable[[], AbstractContextManager[Any]]
 
 
+def small_segments(plan: Plan) -> None:
+    saved_often(plan)
+    for topic in plan.topics:
+        topic.configs["internal.segment.bytes"] = "4096"
+
+
 def slow_disks(plan: Plan) -> None:
     """Machines lose power, and much is not synced yet when they do."""
     plan.lossy, plan.one_by_one = True, False
@@ -46,7 +53,7 @@ def nothing_promised(plan: Plan) -> None:
     plan.lossy, plan.one_by_one, plan.checkpoint_ms = True, False, 1_000
     plan.readers, plan.groups = 0, []
     for topic in plan.topics:
-        topic.configs.update({"flush": "os", "segment.bytes": "4096"})
+        topic.configs.update({"flush": "os", "internal.segment.bytes": "4096"})
     for producer in plan.producers:
         producer.acks, producer.idempotent, producer.in_flight, producer.retries = 1, False, 1, False
         producer.interval_ms = 40
@@ -164,6 +171,23 @@ def impatient(plan: Plan) -> None:
     plan.replica_lag_ms = 1_000
 
 
+def saved_often(plan: Plan) -> None:
+    """Much is saved before something is lost, and who starts first is alone for a while."""
+    plan.checkpoint_ms = 1_000
+    plan.faults = plan.faults[2::3]
+    for fault in plan.faults:
+        fault.lasts_ms = 1_500 + fault.lasts_ms % 1_500
+    for producer in plan.producers:
+        producer.interval_ms = 40
+
+
+def all_must_have_it(plan: Plan) -> None:
+    """Nothing is committed that a replica lacks, so every replica that goes down may be elected when it comes back."""
+    saved_often(plan)
+    for topic in plan.topics:
+        topic.configs["min.insync.replicas"] = str(topic.replicas)
+
+
 @dataclass(frozen=True)
 class Hunt:
     seed: int
@@ -177,7 +201,15 @@ class Hunt:
 
 def mutants() -> dict[str, Mutant]:
     found: dict[str, Mutant] = {}
-    modules = (log_mutants, replica_mutants, quorum_mutants_in_clusters, growth_mutants, classic_mutants, near_mutants)
+    modules = (
+        log_mutants,
+        replica_mutants,
+        quorum_mutants_in_clusters,
+        growth_mutants,
+        classic_mutants,
+        near_mutants,
+        loss_mutants,
+    )
     for module in modules:
         for name, value in vars(module).items():
             if getattr(value, "__wrapped__", None) is not None and value.__module__ == module.__name__:
@@ -202,6 +234,8 @@ def run_with(name: str, seed: int) -> Verdict:
 
 LOSSES = ("candidates", "leader-completeness", "lost", "unseen")
 """Something was promised that not all who should have it have."""
+SHORT = (*LOSSES, "durability", "vanished")
+"""A copy that is not whole is counted on, or served."""
 HUNTS = {
     "acknowledges_before_sync": Hunt(2, LOSSES, 1),
     "directories_not_synced": Hunt(9, ("durability",), 1),
@@ -211,7 +245,7 @@ HUNTS = {
     "snapshot_before_its_data": Hunt(
         2, ("durability", "quarantine", "log-checksum", "log-order"), 1, ["power"], nothing_promised
     ),
-    "remembers_one_batch": Hunt(5, ("idempotence",)),
+    "remembers_one_batch": Hunt(0, ("idempotence",)),
     "duplicates_appended": Hunt(2, ("duplicate",)),
     "epochs_survive_truncation": Hunt(1, ("epoch-cache",), 3, ["cut"], parted),
     "epochs_not_replayed": Hunt(0, ("epoch-cache",), 1),
@@ -227,7 +261,7 @@ HUNTS = {
     "old_epochs_served": Hunt(1, ("fencing",), 5, MOVING, long_ways),
     "old_leaders_heard": Hunt(2, ("epochs", "log-order", "copies", "candidates"), 3, ["cut"], parted),
     "joins_below_epoch_start": Hunt(13, LOSSES, 3, ["power"], overtaken),
-    "joins_at_any_offset": Hunt(2, LOSSES, 3, ["power", "cut", "pause"]),
+    "joins_at_any_offset": Hunt(6, LOSSES, 3, ["power", "cut", "pause"]),
     "watermark_on_committed_set": Hunt(1, ("in-sync", "candidates"), 3, ["power", "kill", "slow"], long_ways),
     "watermark_before_removal": Hunt(0, ("in-sync", "candidates"), 3, ["cut pair", "slow"], impatient),
     "watermark_below_minimum": Hunt(5, LOSSES),
@@ -265,6 +299,17 @@ HUNTS = {
     "old_assignments_synced": Hunt(0, ("assignments",), 3, ["power", "reset"], classic),
     "syncs_answered_early": Hunt(2, ("assignments", "one-owner"), 3, ["cut"], classic_cut_in_turn),
     "former_classic_members_commit": Hunt(0, ("committed-offsets",), 3, ["cut clients"], former_classic_members),
+    "saved_watermark_ignored": Hunt(0, SHORT, 1, ["old backup"], saved_often),
+    "damage_taken_for_torn": Hunt(0, SHORT, 1, ["tail"]),
+    "watermarks_of_unopened_dropped": Hunt(2, SHORT, 3, ["lost directory"], saved_often),
+    "missing_directories_begin_empty": Hunt(2, SHORT, 3, ["lost directory"], saved_often),
+    "broken_metadata_begins_empty": Hunt(1, SHORT, 3, ["bad metadata"], saved_often),
+    "damaged_copies_stay_in_sync": Hunt(
+        1, ("liveness", "whole", "group-progress"), 3, ["lost directory"], all_must_have_it
+    ),
+    "missing_beginnings_not_missed": Hunt(0, SHORT, 1, ["lost beginning"], small_segments),
+    "cuts_not_told": Hunt(0, ("silent-cut",), 1, ["power", "op"], slow_disks),
+    "empty_disks_trusted": Hunt(1, SHORT, 3, ["lost disk"], saved_often),
     "followers_serve_everything": Hunt(0, ("uncommitted-read",), 3, ["cut pair", "slow"], near),
     "followers_commit_themselves": Hunt(0, ("uncommitted-read",), 3, ["cut pair", "slow"], near),
 }

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from skidway.broker.coordinators import Coordinators
-from skidway.groups.consumer_group import ConsumerGroup
+from skidway.broker.coordinators.host import Coordinators
+from skidway.groups.consumer.group import ConsumerGroup
+from skidway.groups.consumer.reconciliation import ConsumerMember
 from skidway.groups.offsets import Offsets
-from skidway.groups.reconciliation import ConsumerMember
 from skidway.quorum import replication
 from skidway.quorum.elections import Elections
 from skidway.quorum.followers import Followers
@@ -35,8 +35,14 @@ def vote_not_persisted() -> Iterator[None]:
 
 @contextmanager
 def epoch_not_persisted() -> Iterator[None]:
-    """An epoch is forgotten in a crash (KAFKA-15412's cousin)."""
-    with patch.object(StateFile, "save", lambda self, remembered: None):
+    """Epochs after the first are forgotten in a crash (KAFKA-15412's cousin). Without any a node would not start."""
+    original = StateFile.save
+
+    def save(self: StateFile, remembered: Remembered) -> None:
+        if not self.exists:
+            original(self, remembered)
+
+    with patch.object(StateFile, "save", save):
         yield
 
 
@@ -144,7 +150,7 @@ def commits_lost_at_load() -> Iterator[None]:
     """A coordinator that takes over knows nothing of committed offsets (KAFKA-10614, KAFKA-16371)."""
     original = Coordinators._load_some
 
-    def load_some(self: Coordinators, partition: Any) -> Any:
+    def load_some(self: Coordinators[Any, Any], partition: Any) -> Any:
         coordinator = original(self, partition)
         coordinator.host.machine.offsets = Offsets()
         return coordinator
@@ -158,7 +164,7 @@ def coordinator_never_unloaded() -> Iterator[None]:
     """A coordinator whose partition is led elsewhere by now goes on (KAFKA-10614)."""
     original = Coordinators.on_role_changed
 
-    def on_role_changed(self: Coordinators, partition: Any) -> None:
+    def on_role_changed(self: Coordinators[Any, Any], partition: Any) -> None:
         if partition.leads and partition not in self._loaded:
             original(self, partition)
 

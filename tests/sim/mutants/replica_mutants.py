@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 from skidway.broker.node import Node
-from skidway.broker.partition import Partition
+from skidway.broker.partitions.partition import Partition
 from skidway.metadata import brokers, leadership
 from skidway.metadata.partition_change import PartitionChange
 from skidway.replica import fetcher
@@ -147,11 +147,11 @@ def watermark_below_minimum() -> Iterator[None]:
     original = Leader._advance
 
     def advance(self: Leader) -> int:
-        kept, self._min_in_sync = self._min_in_sync, 1
+        kept, self.min_in_sync = self.min_in_sync, 1
         try:
             return original(self)
         finally:
-            self._min_in_sync = kept
+            self.min_in_sync = kept
 
     with patch.object(Leader, "_advance", advance):
         yield
@@ -208,10 +208,7 @@ def unclean_restart_trusted() -> Iterator[None]:
             operation.previous_broker_epoch = known.epoch
         return original(view, liveness, operation, now_ms)
 
-    with (
-        patch("skidway.metadata.controller.decide_register", decide_register, create=True),
-        patch.object(brokers, "decide_register", decide_register),
-    ):
+    with patch.object(brokers, "decide_register", decide_register):
         yield
 
 
@@ -307,7 +304,7 @@ def lost_leaders_acknowledge() -> Iterator[None]:
     original = Node.on_role_changed
 
     def on_role_changed(self: Node, partition: Partition) -> None:
-        self.acknowledgements.wake(partition, partition.log.end_offset)
+        self.waiting.acknowledgements.wake(partition, partition.log.end_offset)
         original(self, partition)
 
     with patch.object(Node, "on_role_changed", on_role_changed):

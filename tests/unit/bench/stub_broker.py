@@ -91,7 +91,7 @@ class Stub:
             prefix.append(length & 0x7F | 0x80)
             length >>= 7
         prefix.append(length)
-        return head + bytes(prefix) + data + b"\0\0\0"
+        return b"".join((head, bytes(prefix), data, b"\0\0\0"))
 
     def list_offsets(self, body: memoryview) -> bytes:
         (name_bytes,) = struct.unpack_from(">h", body, 8)

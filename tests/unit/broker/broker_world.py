@@ -4,12 +4,16 @@ import struct
 from random import Random
 from typing import Any
 
+from skidway.broker.events import Event
+from skidway.broker.listeners import DEFAULT_NAME, only_listener
 from skidway.broker.node import Node
 from skidway.broker.settings import NodeSettings
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.ports import FileSlice
 from skidway.records.record import Record, build_batch, read_records
-from skidway.sim.disk import SimDisk
+from skidway.runtime.jobs import Job
+from skidway.server.event_text import line_of
+from skidway.sim.world.disk import SimDisk
 from skidway.wire.headers import read_response_header, write_request_header
 from skidway.wire.registry import APIS, api
 
@@ -48,9 +52,9 @@ def batch(*values: bytes, **options: Any) -> bytes:
 class Peer:
     """One connection; replies are what its outbox holds, in order."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "World", listener: str = DEFAULT_NAME) -> None:
         self.world = world
-        self.connection = world.node.connect("test:1")
+        self.connection = world.node.connect("test:1", listener)
         self.asked: list[tuple[int, str, int]] = []
         self.tail = b""
         self.correlation_id = 0
@@ -151,35 +155,47 @@ class Peer:
 
 
 class World:
-    def __init__(self, disk: SimDisk | None = None, *, limits: Limits = DEFAULT_LIMITS, **settings: Any) -> None:
-        self.clock = HandClock()
+    def __init__(
+        self,
+        disk: SimDisk | None = None,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        clock: HandClock | None = None,
+        **settings: Any,
+    ) -> None:
+        self.clock = clock or HandClock()
         self.disk = disk or SimDisk()
         self.events: list[str] = []
-        self.held: list[tuple[Any, Any]] = []
-        """Tickets that the node has handed out and nobody has run yet."""
-        fields = {"node_id": 1, "host": "here", "port": 9092, "data_dir": "/data", **settings}
+        self.reported: list[Event] = []
+        self.held: list[Job] = []
+        """What the node has handed out and nobody has run yet."""
+        fields = {"node_id": 1, "listeners": only_listener("here", 9092), "data_dir": "/data", **settings}
         node_settings = NodeSettings(**fields)
-        tell = self.events.append
-        self.node = Node(node_settings, self.disk, self.clock, Random(7), limits, tell, tell)
+
+        def report(event: Event) -> None:
+            self.reported.append(event)
+            self.events.append(line_of(event))
+
+        self.node = Node(node_settings, self.disk, self.clock, Random(7), limits, report=report)
         self.node.open(self.clock.now_ms, self.clock.wall_ms())
 
-    def peer(self) -> Peer:
-        return Peer(self)
+    def peer(self, listener: str = DEFAULT_NAME) -> Peer:
+        return Peer(self, listener)
 
     def end_turn(self) -> None:
         """The end of a turn; syncs it wants are held until `sync`."""
-        self.held += self.node.take_sync()
+        self.held += self.node.end_turn()
 
     def sync(self) -> None:
         """A worker runs what is held."""
         held, self.held = self.held, []
-        for key, ticket in held:
+        for job in held:
             error = None
             try:
-                ticket.run()
+                job.run()
             except OSError as failure:
                 error = failure
-            self.node.on_synced(key, ticket, error, self.clock.now_ms)
+            job.done(error, self.clock.now_ms)
         self.end_turn()
 
     def settle(self) -> None:

@@ -36,7 +36,7 @@ class Follower:
             version=4,
             broker_id=self.id,
             cluster_id=self.world.node.cluster_id,
-            incarnation_id=self.world.node.random.randbytes(16),
+            incarnation_id=self.world.node.world.random.randbytes(16),
             listeners=[listener],
             rack=self.rack,
             log_dirs=[bytes([self.id]) * 16],
@@ -52,7 +52,7 @@ class Follower:
             version=1,
             broker_id=self.id,
             broker_epoch=self.broker_epoch,
-            current_metadata_offset=self.world.node.metadata_offset,
+            current_metadata_offset=self.world.node.quorum.published_offset,
             want_fence=want_fence,
         )
         assert answer.error_code == 0, answer

@@ -2,15 +2,18 @@
 
 from broker_world import HandClock
 
-from skidway.broker.hosting import Hosting
-from skidway.broker.partition import Partition
+from skidway.broker.listeners import only_listener
+from skidway.broker.partitions.hosting import Hosting
+from skidway.broker.partitions.metadata_follower import MetadataFollower
+from skidway.broker.partitions.partition import Partition
 from skidway.broker.settings import NodeSettings
-from skidway.broker.turn import Turn
+from skidway.broker.turn import TurnNotes
 from skidway.errors import ProtocolError
-from skidway.limits import DEFAULT_LIMITS
+from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.logs import Logs
 from skidway.replica.role import PartitionRole
-from skidway.sim.disk import SimDisk
+from skidway.server.event_text import line_of
+from skidway.sim.world.disk import SimDisk
 from skidway.wire.message import Message
 from skidway.wire.schema.metadata_records import (
     BrokerEndpoint,
@@ -36,33 +39,43 @@ class Host:
         self.told: list[str] = []
         self.logs = Logs.open(self.disk, DEFAULT_LIMITS)
         self.hosting = Hosting(
-            NodeSettings(node_id=ME, host="here", port=9092, data_dir="/data", topic_defaults={"flush": "os"}),
+            NodeSettings(
+                node_id=ME, listeners=only_listener("here", 9092), data_dir="/data", topic_defaults={"flush": "os"}
+            ),
             DEFAULT_LIMITS,
             self.logs,
-            Turn(lambda: None),
+            TurnNotes(lambda: None),
             self.clock,
-            lambda partition, why: self.removed.append((repr(partition), why)),
-            self._on_role_changed,
-            self._on_replicas_changed,
-            lambda: None,
-            lambda deleted: None,
-            self.told.append,
+            self,
+            lambda event: self.told.append(line_of(event)),
         )
+        self.follower = MetadataFollower(self.hosting, self)
         self.published: list[Message] = []
 
-    def _on_role_changed(self, partition: Partition) -> None:
+    def on_started(self) -> None: ...
+
+    def on_brokers_changed(self) -> None: ...
+
+    def on_topics_changed(self, deleted: list[str]) -> None: ...
+
+    def on_limits_changed(self, limits: Limits) -> None: ...
+
+    def on_removed(self, partition: Partition, why: ProtocolError) -> None:
+        self.removed.append((repr(partition), why))
+
+    def on_role_changed(self, partition: Partition) -> None:
         self.changed.append((repr(partition), partition.role.leader, partition.role.leader_epoch))
 
-    def _on_replicas_changed(self, partition: Partition, before: PartitionRole) -> None:
+    def on_replicas_changed(self, partition: Partition, before: PartitionRole) -> None:
         assert partition.leads
         assert partition.role.partition_epoch != before.partition_epoch
 
     def publish(self, *records: Message) -> None:
         self.published += records
-        self.hosting.publish(records, WALL_MS)
+        self.follower.publish(records, WALL_MS)
 
     def work(self) -> None:
-        while self.hosting.work(self.clock):
+        while self.hosting.backlog.work():
             pass
 
     def start(self) -> "Host":
@@ -87,7 +100,7 @@ class Host:
                 ticket.run()
             except OSError as failure:
                 error = failure
-            if self.hosting.is_settling(partition):
+            if self.hosting.lives.is_settling(partition):
                 self.hosting.on_synced(partition, ticket, error)
             else:
                 partition.finish_sync(ticket)

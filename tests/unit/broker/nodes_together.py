@@ -4,18 +4,25 @@ No faults but those a test orders: `kill` (with or without what was not synced),
 """
 
 from collections.abc import Callable
+from logging import WARNING
 from random import Random
 from typing import Any
 
 from broker_world import HandClock, Peer, World, batch, code, part, values
 
-from skidway.broker.connection import Connection, Hangup
+from skidway.broker.api.call import Hangup
+from skidway.broker.api.connection import Connection
+from skidway.broker.cluster.peers import Link
+from skidway.broker.events import Event
+from skidway.broker.listeners import DEFAULT_NAME, only_listener
 from skidway.broker.node import Node
-from skidway.broker.partition import Partition
-from skidway.broker.peers import Link
+from skidway.broker.partitions.partition import Partition
 from skidway.broker.settings import NodeSettings
 from skidway.ports import FileSlice
-from skidway.sim.disk import SimDisk
+from skidway.runtime.jobs import Job
+from skidway.server.event_text import line_of
+from skidway.server.events import level_of
+from skidway.sim.world.disk import SimDisk
 
 STEP_MS_MAX = 50
 
@@ -27,7 +34,7 @@ class Wire:
         self.cluster = cluster
         self.link = link
         self.ends = (caller, callee)
-        self.connection: Connection = cluster.nodes[callee].connect(f"node-{caller}:1")
+        self.connection: Connection = cluster.nodes[callee].connect(f"node-{caller}:1", DEFAULT_NAME)
         self.to_callee = b""
         self.to_caller = b""
         link.hangup = self.close
@@ -77,8 +84,9 @@ class Cluster:
         """What each of them found worth a look."""
         self.events: dict[int, list[str]] = {number: [] for number in self.disks}
         """And what it said beside that."""
+        self.reported: dict[int, list[Event]] = {number: [] for number in self.disks}
         self.slow_syncs: set[int] = set()
-        self.held: list[tuple[int, Any, Any]] = []
+        self.held: list[tuple[int, Job]] = []
         for number in self.disks:
             self.restart(number)
 
@@ -88,10 +96,15 @@ class Cluster:
         assert number not in self.nodes
         _, host, port = self.voters[number - 1]
         fields = {"data_dir": "/data", "voters": self.voters, **self.settings}
-        settings = NodeSettings(node_id=number, host=host, port=port, **fields)
+        settings = NodeSettings(node_id=number, listeners=only_listener(host, port), **fields)
         random = Random(self.random.random())
         tell, mention = self.told[number].append, self.events[number].append
-        node = Node(settings, self.disks[number], self.clock, random, on_event=mention, on_trouble=tell)
+
+        def report(event: Event) -> None:
+            self.reported[number].append(event)
+            (tell if level_of(event) == WARNING else mention)(line_of(event))
+
+        node = Node(settings, self.disks[number], self.clock, random, report=report)
         node.peers.dial = lambda link: self._dial(number, link)
         self.nodes[number] = node
         node.open(self.clock.now_ms, self.clock.wall_ms())
@@ -102,7 +115,7 @@ class Cluster:
         for wire in [wire for wire in self.wires if number in wire.ends]:
             wire.close()
         if power_lost:
-            self.disks[number].crash(self.random)  # type: ignore[arg-type]
+            self.disks[number].crash(self.random)
 
     def stop(self, number: int) -> None:
         """In good order, but without asking the others first."""
@@ -136,17 +149,17 @@ class Cluster:
             busy = False
             for number, node in list(self.nodes.items()):
                 node.on_time(self.clock.now_ms)
-                for key, ticket in node.take_sync():
+                for job in node.end_turn():
                     busy = True
                     if number in self.slow_syncs:
-                        self.held.append((number, key, ticket))
+                        self.held.append((number, job))
                         continue
                     error = None
                     try:
-                        ticket.run()
+                        job.run()
                     except OSError as failed:
                         error = failed
-                    node.on_synced(key, ticket, error, self.clock.now_ms)
+                    job.done(error, self.clock.now_ms)
             for wire in list(self.wires):
                 busy = (wire in self.wires and wire.carry()) or busy
 
@@ -154,12 +167,12 @@ class Cluster:
         """What was held back of a node with slow syncs, which has quick ones from now on."""
         self.slow_syncs.discard(number)
         held, self.held = self.held, []
-        for holder, key, ticket in held:
+        for holder, job in held:
             if holder == number:
-                ticket.run()
-                self.nodes[number].on_synced(key, ticket, None, self.clock.now_ms)
+                job.run()
+                job.done(None, self.clock.now_ms)
             else:
-                self.held.append((holder, key, ticket))
+                self.held.append((holder, job))
 
     def pass_time(self, milliseconds: int) -> None:
         until_ms = self.clock.now_ms + milliseconds
@@ -188,7 +201,7 @@ class Cluster:
 
     def ready(self) -> bool:
         nodes = self.nodes.values()
-        return all(node.serving and not node.registration.fenced for node in nodes)
+        return all(node.serving and not node.rooms.registration.fenced for node in nodes)
 
     def controller(self) -> int | None:
         """The active one, as all living nodes know it."""
@@ -200,7 +213,9 @@ class Cluster:
         """As all living nodes agree on it; None while they do not, or it is not ready."""
         told = {node.image.topics[topic].partitions[index].leader for node in self.nodes.values()}
         (leader,) = told if len(told) == 1 else (-1,)
-        if leader not in self.nodes or self.nodes[leader].hosting.is_offline(self._topic(leader, topic), index):
+        if leader not in self.nodes or self.nodes[leader].rooms.hosting.whereabouts.is_offline(
+            self._topic(leader, topic), index
+        ):
             return None
         return leader if self.copy(leader, topic, index).leads else None
 

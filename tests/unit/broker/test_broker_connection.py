@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from broker_world import World, batch, code, part, values
 
-from skidway.broker.connection import TURN_MS_MAX, Hangup
-from skidway.limits import Limits
+from skidway.broker.api.call import Hangup
+from skidway.broker.api.connection import TURN_MS_MAX
+from skidway.limits import PART_BYTES, Limits
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_large_replies_behind_a_waiting_one_count_as_well() -> None:
     peer.give(b"".join(listing))
     assert peer.connection.paused
     assert 2_000 <= peer.connection.waiting_bytes < 3_000
-    assert world.node.waiting_bytes == peer.connection.waiting_bytes
+    assert world.node.rooms.services.waiting_bytes == peer.connection.waiting_bytes
 
 
 def test_replies_held_back_are_bounded_for_all_connections_together() -> None:
@@ -98,14 +99,14 @@ def test_replies_held_back_are_bounded_for_all_connections_together() -> None:
     for peer in peers:
         peer.fetch({("t", 0): 0}, max_wait_ms=100)
         peer.give(b"".join(peer.frame("ApiVersions") for _ in range(50)))
-    assert world.node.waiting_bytes < 3_000 + 20 * 300
+    assert world.node.rooms.services.waiting_bytes < 3_000 + 20 * (300 + PART_BYTES)
     world.pass_time(100)
-    assert world.node.waiting_bytes == 0
+    assert world.node.rooms.services.waiting_bytes == 0
     for peer in peers:
         while peer.connection.paused:
             peer.replies()
             peer.give(b"")
-    assert world.node.waiting_bytes == 0
+    assert world.node.rooms.services.waiting_bytes == 0
 
 
 def test_a_connection_that_has_had_its_time_lets_the_others_go_on(world: World) -> None:
@@ -171,7 +172,7 @@ def test_acks_that_do_not_exist(world: World) -> None:
 
 
 def parked(world: World) -> int:
-    return len(world.node.polls) + len(world.node.acknowledgements) + len(world.node.timers)
+    return len(world.node.waiting.polls) + len(world.node.waiting.acknowledgements) + len(world.node.timers)
 
 
 def test_who_hangs_up_leaves_nothing_behind(world: World) -> None:
@@ -185,8 +186,8 @@ def test_who_hangs_up_leaves_nothing_behind(world: World) -> None:
         assert parked(world) > before
         peer.connection.closed()
         assert parked(world) == before
-        assert world.node.polls.waits == 0
-        assert world.node.waiting_bytes == 0
+        assert world.node.waiting.polls.waits == 0
+        assert world.node.rooms.services.waiting_bytes == 0
     world.settle()
     assert world.partition("t").log.high_watermark == 50  # written all the same
 

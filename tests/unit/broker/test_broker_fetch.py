@@ -5,8 +5,12 @@ from typing import Any
 import pytest
 from broker_world import World, batch, part, values
 
-from skidway.broker.fetch_sessions import IDLE_BEFORE_EVICTION_MS
+from skidway.broker.api.call import LocalCall
+from skidway.broker.api.caller import this_node
+from skidway.broker.reads.sessions import IDLE_BEFORE_EVICTION_MS, TARGETS_PER_STEP
+from skidway.errors import ErrorCode
 from skidway.limits import Limits
+from skidway.steps import at_once
 
 SESSION_NOT_FOUND = 70
 WRONG_EPOCH = 71
@@ -106,7 +110,7 @@ def test_what_is_there_comes_when_the_time_is_over(world: World) -> None:
     assert reader.replies() == []
     world.pass_time(1)
     assert values(reader.reply()) == [b"little"]
-    assert len(world.node.polls) == 0
+    assert len(world.node.waiting.polls) == 0
 
 
 def test_waiting_for_ever_is_not_possible(world: World) -> None:
@@ -143,6 +147,31 @@ def test_the_first_batch_comes_however_large_and_the_rest_keeps_to_the_limits(wo
     assert [len(values(response, 0, index)) for index in range(3)] == [1, 0, 0]
     reader.fetch({("os", index): 0 for index in range(3)}, max_bytes=-5)
     assert [len(values(reader.reply(), 0, index)) for index in (0,)] == [1]
+
+
+def test_a_topic_deleted_while_a_fetch_looks_at_very_many_partitions() -> None:
+    """It was looked at, and is gone before the fetch begins to wait."""
+    world = World()
+    counts = {"first": 290, "second": 300}
+    for topic, count in counts.items():
+        world.peer().create(topic, count, flush="os")
+    asked = [part("Fetch", "FetchTopic", topic, partitions=all_of(count)) for topic, count in counts.items()]
+    request = part("Fetch", "FetchRequest", max_wait_ms=1_000, min_bytes=1, topics=asked)
+    call = LocalCall(world.node.routes[1, 11], this_node(1), world.clock.now_ms, pytest.fail)
+    steps: Any = world.node.rooms.services.consumer_fetches.fetch(call, request)
+    # All are named, and those of the first topic were looked at.
+    for _ in range(590 // TARGETS_PER_STEP + 300 // TARGETS_PER_STEP):
+        assert next(steps) is None
+    world.peer().delete("first")
+    world.settle()
+    told = at_once(steps)
+    assert {data.error_code for data in told.responses[0].partitions} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert {data.error_code for data in told.responses[1].partitions} == {0}
+    assert world.node.waiting.polls.waits == 0
+
+
+def all_of(count: int) -> list[Any]:
+    return [part("Fetch", "FetchPartition", index, partition_max_bytes=1_000) for index in range(count)]
 
 
 def test_when_too_many_wait_a_fetch_is_answered_at_once() -> None:
@@ -199,7 +228,7 @@ def test_partitions_come_and_go_in_a_session(world: World) -> None:
         write(world, "os", b"x", index=index)
     forgotten = [part("Fetch", "ForgottenTopic", "os", partitions=[0])]
     assert told(consumer.ask(forgotten_topics_data=forgotten)) == [("os", 2)]
-    assert world.node.fetch_sessions.partition_count == 1
+    assert world.node.rooms.services.consumer_fetches.sessions.partition_count == 1
 
 
 def test_a_partition_forgotten_while_a_poll_waits_for_it(world: World) -> None:
@@ -242,7 +271,7 @@ def test_sessions_that_are_out_of_step_are_told_so(world: World) -> None:
     peer.fetch({("os", 0): 0}, session_id=consumer.session_id, session_epoch=-1)  # ends it
     assert peer.reply().session_id == 0
     assert consumer.ask().error_code == SESSION_NOT_FOUND
-    assert world.node.fetch_sessions.partition_count == 0
+    assert world.node.rooms.services.consumer_fetches.sessions.partition_count == 0
 
 
 def test_a_full_cache_gives_no_sessions_until_one_is_idle() -> None:
@@ -267,4 +296,4 @@ def test_partitions_of_all_sessions_are_bounded() -> None:
     assert Consumer(world).ask({("t", index): 0 for index in range(5)}).session_id == 0
     assert small.ask({("t", index): 1 for index in range(3)}).error_code == 0  # the same ones, moved on
     assert small.ask({("t", 3): 0, ("t", 4): 0}).error_code == SESSION_NOT_FOUND
-    assert world.node.fetch_sessions.partition_count == 0
+    assert world.node.rooms.services.consumer_fetches.sessions.partition_count == 0

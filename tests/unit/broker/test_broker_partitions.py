@@ -9,10 +9,13 @@ import pytest
 from broker_world import Peer, World, batch, code, part, values
 
 from skidway.broker.identity import WrongDataDirectory
-from skidway.broker.refusals import KEPT_MS
+from skidway.broker.partitions.refusals import KEPT_MS
+from skidway.broker.upkeep.syncs import SyncJob
 from skidway.errors import ErrorCode
 from skidway.limits import Limits
-from skidway.sim.disk import SimDisk
+from skidway.log.durability.checkpoints import DAMAGED
+from skidway.runtime.jobs import Job
+from skidway.sim.world.disk import SimDisk
 
 UNKNOWN_TOPIC = 3
 STORAGE_ERROR = 56
@@ -38,7 +41,11 @@ def test_a_poll_is_told_when_its_topic_goes() -> None:
     assert owner.reply().responses[0].error_code == 0
     (topic,) = reader.reply().responses
     assert topic.partitions[0].error_code == UNKNOWN_TOPIC
-    assert len(world.node.polls) == 0
+    assert len(world.node.waiting.polls) == 0
+
+
+def of_metadata(world: World, job: Job) -> bool:
+    return isinstance(job, SyncJob) and job.hosted is world.node.quorum
 
 
 def test_a_write_that_waits_is_told_when_its_topic_goes() -> None:
@@ -48,8 +55,8 @@ def test_a_write_that_waits_is_told_when_its_topic_goes() -> None:
     writer.produce("t", batch(b"x"))
     owner.delete("t")
     world.end_turn()
-    metadata = [entry for entry in world.held if entry[0] is world.node.quorum]
-    others = [entry for entry in world.held if entry[0] is not world.node.quorum]
+    metadata = [job for job in world.held if of_metadata(world, job)]
+    others = [job for job in world.held if not of_metadata(world, job)]
     world.held = metadata  # the deletion is committed before the write is synced
     world.sync()
     assert code(writer.reply()) == UNKNOWN_TOPIC
@@ -66,8 +73,9 @@ def test_a_sync_of_a_deleted_topic_never_touches_the_one_that_took_its_name() ->
     old = world.partition("t")
     world.peer().produce("t", batch(b"old"), acks=1)
     world.end_turn()
-    ((key, ticket),) = world.held
-    assert key is old
+    (job,) = world.held
+    assert isinstance(job, SyncJob)
+    assert job.hosted is old
     world.held = []
     assert owner.delete("t")
     world.settle()
@@ -81,8 +89,8 @@ def test_a_sync_of_a_deleted_topic_never_touches_the_one_that_took_its_name() ->
     writer.produce("t", batch(b"early"), acks=1)
     assert code(writer.reply()) != 0  # not there yet, and the client comes again
 
-    ticket.run()
-    world.node.on_synced(key, ticket, None, world.clock.now_ms)
+    job.run()
+    job.done(None, world.clock.now_ms)
     world.settle()
     assert world.partition("t") is not old
     writer.produce("t", batch(b"new"))
@@ -131,7 +139,7 @@ def test_many_partitions_are_opened_over_many_turns() -> None:
         turns += 1
         world.end_turn()
     assert turns > 5
-    assert world.node.hosting.removing == {}
+    assert world.node.rooms.hosting.lives.removing == []
 
 
 def test_a_topic_deleted_before_all_of_it_was_opened() -> None:
@@ -148,7 +156,7 @@ def test_a_topic_deleted_before_all_of_it_was_opened() -> None:
         world.end_turn()
     assert len(owner.replies()) == 2
     assert len(world.node.partitions) == 0
-    assert world.node.hosting.missing == {}
+    assert world.node.rooms.hosting.lives.missing == {}
 
 
 # --- settings at run time ---
@@ -203,40 +211,13 @@ def test_retention_follows_its_setting() -> None:
     assert peer.alter("t", retention_bytes="700000") == 0
     run_retention(world)
     assert world.partition("t").log.start_offset > 0
-    assert any("begins at" in event for event in world.events)
+    assert any("the log now starts at" in event for event in world.events)
 
 
 def run_retention(world: World) -> None:
     world.clock.now_ms += world.node.settings.retention_check_ms
     world.node.maintain(world.clock.now_ms, world.clock.wall_ms())
     world.settle()
-
-
-def test_records_can_be_deleted_up_to_the_high_watermark() -> None:
-    world = World()
-    peer = world.peer()
-    peer.create("t", flush="sync")
-    for value in (b"a", b"b", b"c"):
-        peer.produce("t", batch(value))
-    world.settle()
-    peer.replies()
-    peer.produce("t", batch(b"d"), acks=1)  # not committed yet
-
-    def delete_before(offset: int) -> tuple[int, int]:
-        asked = part("DeleteRecords", "DeleteRecordsPartition", 0, offset)
-        other = world.peer()
-        other.send("DeleteRecords", topics=[part("DeleteRecords", "DeleteRecordsTopic", "t", [asked])], timeout_ms=1)
-        (answer,) = other.reply().topics[0].partitions
-        return answer.error_code, answer.low_watermark
-
-    assert delete_before(2) == (0, 2)
-    assert read(world, "t", 2) == [b"c"]
-    assert delete_before(4) == (1, -1)
-    assert delete_before(-7) == (1, -1)
-    assert delete_before(-1) == (0, 3)
-    world.settle()
-    world.node.close(clean=False)
-    assert World(world.disk).partition("t").log.start_offset == 3  # also after a restart without goodbye
 
 
 def test_sizes_of_directories() -> None:
@@ -268,7 +249,7 @@ def test_logs_that_no_topic_knows_are_set_aside_with_their_data() -> None:
     stray = [name for name in again.disk.list("") if name.startswith("lost-0") and name.endswith("-stray")]
     assert len(stray) == 1
     assert again.disk.size(f"{stray[0]}/00000000000000000000.log") > 0
-    assert any("not deleted" in event for event in again.events)
+    assert any("the broker keeps it as" in event for event in again.events)
     assert {partition.topic for partition in again.node.partitions} == {"kept"}
 
 
@@ -310,9 +291,9 @@ def test_a_failed_sync_is_final_but_reads_go_on() -> None:
     peer.replies()
     waiting.produce("t", batch(b"unsafe"))
     world.end_turn()
-    ((key, ticket),) = world.held
+    (job,) = world.held
     world.held = []
-    world.node.on_synced(key, ticket, OSError(errno.EIO, "broken"), world.clock.now_ms)
+    job.done(OSError(errno.EIO, "broken"), world.clock.now_ms)
     world.end_turn()
     assert code(waiting.reply()) == STORAGE_ERROR
     assert world.node.failure is not None
@@ -326,7 +307,7 @@ def test_a_failed_sync_is_final_but_reads_go_on() -> None:
     assert read(world, "t") == [b"safe"]
     world.node.close(clean=True)
     assert not world.disk.exists(".kafka_cleanshutdown")
-    assert sum("takes no more writes" in event for event in world.events) == 1
+    assert sum("accepts no more writes" in event for event in world.events) == 1
 
 
 def new_topic(peer: Peer, name: str) -> Any:
@@ -477,11 +458,11 @@ def test_a_partition_whose_files_could_not_be_made_comes_when_there_is_room() ->
     world.settle()
     peer.replies()
     listed = peer.call("Metadata", topics=[part("Metadata", "MetadataRequestTopic", bytes(16), "t")])
-    if world.node.hosting.missing:
+    if world.node.rooms.hosting.lives.missing:
         assert listed.topics[0].partitions[0].offline_replicas == [1]
     world.disk.capacity = None
     run_retention(world)
-    assert world.node.hosting.missing == {}
+    assert world.node.rooms.hosting.lives.missing == {}
     peer.produce("t", batch(b"x"))
     world.settle()
     assert code(peer.reply()) == 0
@@ -512,3 +493,21 @@ def test_the_configured_bound_of_records_in_a_batch_is_obeyed() -> None:
     assert code(peer.reply()) == ErrorCode.NONE
     peer.produce("t", batch(b"1", b"2", b"3"))
     assert code(peer.reply()) == ErrorCode.INVALID_RECORD
+
+
+def test_a_quarantined_partition_calls_no_sequence_wrong() -> None:
+    """A producer that is told of a wrong sequence gives up for good; the damage may be repaired."""
+    world = World()
+    world.peer().create("t")
+    first = world.peer()
+    first.produce("t", batch(b"0", producer_id=7, producer_epoch=0, base_sequence=0))
+    first.produce("t", batch(b"1", producer_id=7, producer_epoch=0, base_sequence=1))
+    world.settle()
+    world.node.close(clean=True)
+    world.disk.write_atomic(f"t-0/{DAMAGED}", b"a bit has flipped, and what came after offset 1 is gone")
+    world = World(world.disk)
+    assert world.node.partitions.find("t", 0).log.quarantined
+    again = world.peer()
+    again.produce("t", batch(b"9", producer_id=7, producer_epoch=0, base_sequence=9))
+    world.settle()
+    assert code(again.reply()) == STORAGE_ERROR

@@ -5,12 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broker_world import HandClock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skidway.broker.peers import LOST_MS, RETRY_MS, Link, Peers
+from skidway.broker.cluster.peers import LOST_MS, RETRY_MS, Link, Peers
+from skidway.broker.events import Event, PeerHungUpOn
 from skidway.limits import KIB, MIB, Limits
 from skidway.runtime.timers import Timers
+from skidway.server.events import EventLog
 from skidway.wire.headers import read_request_header, response_header
 from skidway.wire.message import Message
 from skidway.wire.registry import api
@@ -32,10 +35,9 @@ class Network:
     def __init__(self, **limits: int) -> None:
         self.now_ms = 1_000
         self.timers = Timers()
-        self.peers = Peers("node-1", self.timers, Limits(**limits))
+        self.peers = Peers("node-1", self.timers, Limits(**limits), lambda event: self.events.append(event))
         self.peers.dial = self._dial
-        self.peers.on_trouble = lambda line: self.troubles.append(line)
-        self.troubles: list[str] = []
+        self.events: list[Event] = []
         self.dialled: list[Link] = []
         self.hung_up: list[Link] = []
         self.ready: list[Link] = []
@@ -334,16 +336,21 @@ def test_garbage(network: Network, garbage: bytes) -> None:
     network.pass_time(0)
     assert network.answers == [None, None]
     assert network.hung_up == [link]
-    (trouble,) = network.troubles
-    assert "node 2 at two:9092 (control)" in trouble
+    (event,) = network.events
+    assert isinstance(event, PeerHungUpOn)
+    assert (event.node_id, event.link) == (2, "node 2 at two:9092 (control)")
 
 
-def test_nonsense_is_told_now_and_then(network: Network) -> None:
+def test_nonsense_is_told_now_and_then(network: Network, caplog: pytest.LogCaptureFixture) -> None:
+    clock = HandClock()
+    events = EventLog(clock, lambda wait_s, step: None)
     for _ in range(100):
         network.give(network.open(), b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        events.report(network.events[-1])
         network.pass_time(150)
+        clock.now_ms += 150
     assert len(network.dialled) == 100
-    assert len(network.troubles) == 2
+    assert len([line for line in caplog.messages if line.startswith("closed the connection to node 2")]) == 2
 
 
 def test_a_reply_to_nothing(network: Network) -> None:

@@ -31,7 +31,7 @@ def fence(cluster: Cluster, asked: int, *numbers: int) -> None:
     node = cluster.nodes[asked]
     epochs = {broker.id: broker.epoch for broker in node.image.brokers.values()}
     records = [BrokerRegistrationChangeRecord(number, epochs[number], fenced=FENCED) for number in numbers]
-    node.hosting.publish(records, cluster.clock.wall_ms())
+    node.rooms.metadata_follower.publish(records, cluster.clock.wall_ms())
 
 
 def test_those_that_are_up_are_named() -> None:

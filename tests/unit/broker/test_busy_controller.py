@@ -3,23 +3,23 @@
 import pytest
 from nodes_together import made
 
-from skidway.broker.hosting import Hosting
 from skidway.errors import StorageError
 from skidway.metadata.operations import CreateTopics, NewTopic
+from skidway.runtime.backlog import Backlog
 
 
 def test_heartbeats_are_answered_while_the_controller_opens_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = made()
     busy = next(node for node in cluster.nodes.values() if node.controls)
-    work = Hosting.work
+    work = Backlog.work
     # It has begun with the partitions of a large topic and does not come to their end.
-    monkeypatch.setattr(Hosting, "work", lambda self, clock: self is not busy.hosting and work(self, clock))
-    busy.hosting.later(lambda: None)
-    epoch = busy.metadata_offset
+    monkeypatch.setattr(Backlog, "work", lambda self: self is not busy.rooms.hosting.backlog and work(self))
+    busy.rooms.hosting.backlog.later(lambda: None)
+    epoch = busy.quorum.published_offset
     cluster.pass_time(5_000)
     assert busy.controls
     assert [broker.fenced for broker in busy.image.brokers.values()] == [False] * 3
-    assert busy.metadata_offset == epoch, "nobody was fenced meanwhile"
+    assert busy.quorum.published_offset == epoch, "nobody was fenced meanwhile"
 
 
 def test_a_controller_whose_disk_was_full_for_a_moment_still_misses_who_is_gone() -> None:
@@ -29,7 +29,7 @@ def test_a_controller_whose_disk_was_full_for_a_moment_still_misses_who_is_gone(
     cluster.kill(2)
     disk.capacity = disk.used()
     refused: list[object] = []
-    node.submit(CreateTopics([NewTopic("orders", 1, 1)]), cluster.clock.now_ms, refused.append)
+    node.rooms.controller.carry_out(CreateTopics([NewTopic("orders", 1, 1)]), cluster.clock.now_ms, refused.append)
     cluster.settle()
     assert [type(reply) for reply in refused] == [StorageError]
     disk.capacity = None

@@ -5,12 +5,15 @@ from random import Random
 import pytest
 
 from skidway.broker.identity import WrongDataDirectory, load_identity
+from skidway.broker.listeners import only_listener
 from skidway.broker.settings import NodeSettings
-from skidway.sim.disk import SimDisk
+from skidway.sim.world.disk import SimDisk
 
 
 def settings(*voters: tuple[int, str, int], cluster_id: str | None = None) -> NodeSettings:
-    return NodeSettings(node_id=1, host="h", port=1, data_dir="d", voters=list(voters), cluster_id=cluster_id)
+    return NodeSettings(
+        node_id=1, listeners=only_listener("h", 1), data_dir="d", voters=list(voters), cluster_id=cluster_id
+    )
 
 
 def identity(disk: SimDisk, told: NodeSettings) -> str:

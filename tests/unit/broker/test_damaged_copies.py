@@ -11,6 +11,7 @@ from nodes_together import Cluster, create, made, produce, read
 from skidway.records.batch import HEADER_BYTES
 from skidway.records.record import Record, build_batch
 
+NOT_LEADER = 6
 STORAGE_ERROR = 56
 VALUES = [b"a", b"b", b"c"]
 
@@ -102,11 +103,11 @@ def test_the_only_one_that_had_everything_serves_nothing_and_waits_for_an_operat
     story.start(second)
     story.start(first, damaged=True)
     cluster.until(lambda: story.told(first, "unclean.leader.election.enable=true"))
-    cluster.until(lambda: story.standing == (first, [first], []))
+    cluster.until(lambda: story.standing == (-1, [], [first]))
     cluster.until(cluster.ready)
     cluster.pass_time(20_000)
-    assert story.standing == (first, [first], [])
-    assert ask_to_produce(cluster, first) == STORAGE_ERROR
+    assert story.standing == (-1, [], [first])
+    assert ask_to_produce(cluster, first) == NOT_LEADER
     assert [ask_to_read(cluster, first, offset) for offset in (0, 3, 100)] == [STORAGE_ERROR] * 3
     assert story.log(second).end_offset == 3, "it was not told to throw away what it has"
     assert len([line for line in cluster.told[first] if "unavailable" in line]) == 1
@@ -127,7 +128,7 @@ def test_an_eligible_follower_throws_its_damaged_copy_away_only_when_it_is_not_e
     story.start(second, damaged=True)
 
     def is_back() -> bool:
-        if second in story.standing[2] and second in cluster.nodes and cluster.nodes[second].hosting.started:
+        if second in story.standing[2] and second in cluster.nodes and cluster.nodes[second].rooms.hosting.started:
             assert story.log(second).quarantined, "elected now, it would lead with an empty log"
         return bool(story.standing == (first, sorted([first, second]), []))
 
@@ -143,7 +144,7 @@ def test_a_new_controller_is_asked_when_the_old_one_dies() -> None:
     story.stop(first)
     controller = cluster.until(cluster.controller)
     story.start(first, damaged=True)
-    cluster.until(lambda: cluster.nodes[first].registration.epoch >= 0)
+    cluster.until(lambda: cluster.nodes[first].rooms.registration.epoch >= 0)
     cluster.kill(controller)
     cluster.until(lambda: cluster.controller() is not None and story.standing == (-1, [], [second]))
 
@@ -166,7 +167,7 @@ def lose(cluster: Cluster, number: int) -> None:
 
 
 def told_of_damage(cluster: Cluster) -> list[int]:
-    return [number for number, lines in cluster.told.items() for line in lines if "to be fetched anew" in line]
+    return [number for number, lines in cluster.told.items() for line in lines if "will be fetched again" in line]
 
 
 def test_a_leader_that_sent_a_damaged_batch_hands_over_and_begins_anew() -> None:
@@ -208,7 +209,7 @@ def test_where_nobody_can_take_over_a_leader_serves_on_what_it_has() -> None:
 @pytest.mark.parametrize("leads", [True, False])
 def test_what_a_compaction_finds_damaged_is_fetched_anew(leads: bool) -> None:
     cluster = made(compaction_check_ms=1000, checkpoint_ms=1000)
-    configs = {"cleanup_policy": "compact", "segment_ms": "1000", "min_cleanable_dirty_ratio": "0"}
+    configs: dict[str, Any] = {"cleanup_policy": "compact", "segment_ms": "1000", "min_cleanable_dirty_ratio": "0"}
     first = create(cluster, "t", flush="sync", **configs)
     for value in VALUES:
         assert produce_keyed(cluster, value) == 0
@@ -262,7 +263,7 @@ def test_whatever_is_damaged_and_whoever_is_killed_all_that_was_acknowledged_is_
     cluster.until(lambda: cluster.agree("t") and len(cluster.copy(1, "t").role.in_sync) == 3)
     found = read(cluster, cluster.until(lambda: cluster.leader("t")), "t")
     assert [value for value in found if value in acknowledged] == acknowledged
-    assert len(acknowledged) > 5
+    assert len(acknowledged) > 3
 
 
 # --- copies that are gone ---
@@ -284,7 +285,7 @@ def test_after_a_stop_of_all_an_empty_copy_does_not_lead_because_its_directory_i
     leader = cluster.until(lambda: cluster.leader("t"))
     assert leader != 1
     assert read(cluster, leader, "t") == VALUES
-    assert any("its directory is gone" in line for line in cluster.told[1])
+    assert any("its directory is missing, and everything below 3 was committed" in line for line in cluster.told[1])
     cluster.until(lambda: cluster.agree("t"))
     assert not cluster.copy(1, "t").log.quarantined
 
@@ -300,3 +301,30 @@ def test_a_topic_that_was_just_created_when_all_were_killed_needs_no_directory()
     cluster.until(cluster.ready)
     assert cluster.until(lambda: cluster.leader("t"))
     assert produce(cluster, "t", b"a") == 0
+
+
+def test_a_copy_that_is_fetched_anew_says_what_it_dropped_and_why() -> None:
+    story = Story(min_in_sync=2)
+    cluster, first, second = story.cluster, story.first, story.second
+    story.stop(second)
+    story.stop(first)
+    story.start(second, damaged=True)
+    story.start(first)
+    cluster.until(lambda: story.standing == (first, sorted([first, second]), []))
+    lines = cluster.events[second]
+    assert any("t-0: starts again at offset 0, without offsets" in line and "damaged" in line for line in lines), lines
+
+
+def test_damage_to_the_only_replica_is_said_once_and_where() -> None:
+    cluster = made()
+    first = create(cluster, "t", replicas=1, flush="sync", internal_segment_bytes="200")
+    for value in VALUES * 3:
+        assert produce(cluster, "t", value * 60) == 0
+    cluster.disks[first].lose("t-0/00000000000000000000.log")
+    for segment in cluster.copy(first, "t").log.segments:
+        segment.release_file()
+    for _ in range(3):
+        assert ask_to_read(cluster, first, 0) == STORAGE_ERROR
+    (line,) = [line for line in cluster.told[first] if "no other replica" in line]
+    assert line.startswith("t-0: damaged")
+    assert "t-0/00000000000000000000.log" in line

@@ -1,16 +1,17 @@
 """One damaged partition of `__consumer_offsets` takes its own groups away and nothing else."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from broker_world import World, part
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
-from skidway.client.errors import BrokerError
-from skidway.client.groups import Groups
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.errors import BrokerError
+from skidway.blocking_client.groups import Groups
 from skidway.errors import ErrorCode
-from skidway.groups.partition import partition_of
+from skidway.groups.placement import partition_of
 from skidway.testing import Broker
 
 LOST, KEPT = "billing", "shipping"
@@ -29,7 +30,7 @@ def cut(partition: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [spoil, cut])
-def test_the_other_groups_go_on(tmp_path: Path, damage) -> None:
+def test_the_other_groups_go_on(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     with Broker(data_dir=tmp_path) as broker:
         with Cluster(broker.bootstrap) as cluster:
             Admin(cluster).create_topic("orders")
@@ -54,7 +55,7 @@ def test_the_other_groups_go_on(tmp_path: Path, damage) -> None:
                     Groups(hasty).commit(LOST, {("orders", 0): 1})
             groups.commit(KEPT, {("orders", 0): 0})
         told = [line for line in broker.output.splitlines() if f"__consumer_offsets-{number}" in line]
-        assert len([line for line in told if "groups cannot be loaded" in line]) == 1
+        assert len([line for line in told if "cannot load groups" in line]) == 1
 
 
 def test_groups_that_cannot_be_read_after_a_write_failed_are_told_once_and_keep_nobody_busy() -> None:
@@ -75,7 +76,7 @@ def test_groups_that_cannot_be_read_after_a_write_failed_are_told_once_and_keep_
     assert commit(2) == ErrorCode.NOT_COORDINATOR
     world.disk.capacity = None
     assert [commit(3), commit(4)] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
-    assert len([line for line in world.events if "groups cannot be loaded" in line]) == 1
+    assert len([line for line in world.events if "cannot load groups" in line]) == 1
     world.pass_time(1)
     assert world.node.deadline_ms is not None
     assert world.node.deadline_ms > world.clock.now_ms

@@ -106,12 +106,12 @@ def test_it_comes_back_before_a_worker_has_left_its_files() -> None:
     host.publish(change("t", replicas=[2], isr=[2], leader=2))
     host.publish(change("t", replicas=[2, 1]))
     host.work()
-    assert host.hosting.missing, "its name is taken"
+    assert host.hosting.lives.missing, "its name is taken"
     ticket.run()
     old.finish_sync(ticket)
     host.hosting.finish_removal(old, WALL_MS)
     assert host.partition("t") is not old
-    assert not host.hosting.missing
+    assert not host.hosting.lives.missing
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -166,7 +166,7 @@ def test_any_history(seed: int) -> None:
     known = {f"{topic.name}-{one.index}" for topic in host.hosting.image.topics.values() for one in topic.partitions}
     found = {name for name in host.disk.list("") if name[-2:] in ("-0", "-1")}
     assert found <= known
-    assert not host.hosting.missing
+    assert not host.hosting.lives.missing
 
 
 # --- roles and settings that come together ---
@@ -199,8 +199,8 @@ def test_what_comes_together_commits_nothing_on_the_way(
         image = Image()
         for record in [*host.published, *news]:
             image.apply(record)
-        host.hosting.replace(image, WALL_MS)
+        host.follower.replace(image, WALL_MS)
     else:
         host.publish(*news)
     assert host.partition("t").log.high_watermark == 0
-    assert host.partition("t").min_in_sync == (1 if news is REPLACED else 2)
+    assert host.partition("t").leader.min_in_sync == (1 if news is REPLACED else 2)

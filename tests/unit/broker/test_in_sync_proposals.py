@@ -8,8 +8,10 @@ import pytest
 from broker_world import World, batch
 from follower_by_hand import Follower, replicated_topic
 
-from skidway.broker.in_sync import RETRY_MS
+from skidway.broker.asking import RETRY_MS
+from skidway.broker.events import InSyncChange, InSyncChanged
 from skidway.errors import ErrorCode
+from skidway.server.event_text import line_of
 from skidway.wire.schema.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -39,7 +41,7 @@ class Scene:
         Follower(self.world, 2)
         replicated_topic(self.world, "orders", [[1, 2], [1, 2]], flush="os", min_insync_replicas="1")
         self.controller = ControllerByHand()
-        self.world.node.in_sync.ask = self.controller.ask
+        self.world.node.rooms.in_sync.ask = self.controller.ask
         for index in (0, 1):
             self.world.peer().produce("orders", batch(b"a"), acks=1, index=index)
         self.pass_time(2_000)
@@ -136,13 +138,15 @@ def test_an_answer_to_somebody_who_does_not_lead_any_more_changes_nothing(scene:
     assert scene.in_sync() == [[1, 2], [1]]
 
 
-def test_a_broker_that_goes_is_told_in_a_few_lines() -> None:
+def test_a_broker_that_goes_is_one_event() -> None:
     world = World(session_timeout_ms=10**9)
     second = Follower(world, 2)
     replicated_topic(world, "wide", [[1, 2]] * 100)
     second.heartbeat(want_fence=True)
     world.pass_time(0)
-    lines = [line for line in world.events if "in-sync" in line]
-    assert lines[0] == "wide-0: in-sync set 1,2 -> 1"
-    assert lines[-1] == "and the in-sync sets of 80 other partitions changed"
-    assert len(lines) == 21
+    (event,) = [event for event in world.reported if isinstance(event, InSyncChanged)]
+    assert event.changes[0] == InSyncChange("wide-0", [1, 2], [1])
+    assert len(event.changes) == 100
+    line = line_of(event)
+    assert line.startswith("in-sync sets changed, 100 partitions: wide-0 1,2 -> 1, wide-1 1,2 -> 1, ")
+    assert line.endswith(" and 90 more")

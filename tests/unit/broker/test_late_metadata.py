@@ -6,9 +6,9 @@ import pytest
 from broker_world import batch, code
 from nodes_together import Cluster, create, made, produce, read
 
-from skidway.broker.followers import CHANNEL
-from skidway.broker.peers import Peers
-from skidway.broker.quorum_host import QuorumHost
+from skidway.broker.cluster.peers import Peers
+from skidway.broker.cluster.quorum_host import QuorumHost
+from skidway.broker.replication.fetchers import CHANNEL
 from skidway.metadata.config_keys import ResourceType
 from skidway.metadata.image import Partition
 from skidway.metadata.operations import AlterOp, ConfigChange, IncrementalAlterConfigs
@@ -26,7 +26,7 @@ def led_elsewhere(cluster: Cluster, controller: int) -> tuple[str, int]:
 def set_min_in_sync(cluster: Cluster, topic: str, number: int) -> None:
     change = ConfigChange(ResourceType.TOPIC, topic, [("min.insync.replicas", AlterOp.SET, str(number))])
     controller = cluster.nodes[cluster.until(cluster.controller)]
-    controller.submit(IncrementalAlterConfigs([change]), cluster.clock.now_ms, lambda reply: None)
+    controller.rooms.controller.carry_out(IncrementalAlterConfigs([change]), cluster.clock.now_ms, lambda reply: None)
     cluster.settle()
 
 
@@ -52,8 +52,8 @@ def test_what_is_acknowledged_by_an_old_min_in_sync_is_not_lost(monkeypatch: pyt
         return decides.image.topics[topic].partitions[0]
 
     assert produce(cluster, topic, b"first") == 0
-    publish, late = QuorumHost._publish, cluster.nodes[leader]
-    monkeypatch.setattr(QuorumHost, "_publish", lambda host: None if host.node is late else publish(host))
+    publish, late = QuorumHost._publish, cluster.nodes[leader].quorum
+    monkeypatch.setattr(QuorumHost, "_publish", lambda host: None if host is late else publish(host))
     set_min_in_sync(cluster, topic, 2)
     fetch_no_more(cluster, leader, monkeypatch)
     # What they had asked for already they get.

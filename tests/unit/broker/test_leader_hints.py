@@ -7,6 +7,7 @@ import pytest
 from broker_world import Peer, World, batch, part, values
 from follower_by_hand import Follower, replicated_topic
 
+from skidway.broker.reads.ends import FOLLOWERS_WAIT_MS
 from skidway.errors import ErrorCode
 
 FETCH_WITH_HINTS = 16
@@ -42,7 +43,13 @@ def fetch(peer: Peer, topic: str, version: int, offset: int = 0, leader_epoch: i
 def list_offset(world: World, topic: str, timestamp: int, version: int = 5, replica_id: int = -1) -> Any:
     asked = part("ListOffsets", "ListOffsetsPartition", 0, timestamp=timestamp)
     topics = [part("ListOffsets", "ListOffsetsTopic", topic, [asked])]
-    response = world.peer().call("ListOffsets", version=version, replica_id=replica_id, topics=topics)
+    peer = world.peer()
+    peer.send("ListOffsets", version=version, replica_id=replica_id, topics=topics)
+    world.settle()
+    world.pass_time(
+        FOLLOWERS_WAIT_MS
+    )  # where the followers are about to make more committed, the answer waits for them
+    response = peer.reply()
     return response.topics[0].partitions[0]
 
 
@@ -116,7 +123,7 @@ def test_a_reader_is_sent_to_a_replica_in_its_own_rack(world: World) -> None:
     world.peer().produce("orders", batch(b"a"), acks=1)
     reader = world.peer()
 
-    def preferred(rack: str, offset: int = 0) -> int:
+    def preferred(rack: str, offset: int = 0, reader: Peer = reader) -> int:
         response = fetch(reader, "orders", FETCH_ANYWHERE, offset, rack_id=rack)
         return int(response.responses[0].partitions[0].preferred_read_replica)
 
@@ -125,6 +132,7 @@ def test_a_reader_is_sent_to_a_replica_in_its_own_rack(world: World) -> None:
     west.ask({("orders", 0): 1})
     assert preferred("west") == 2
     assert preferred("west", offset=1) == 2
+    assert preferred("west", reader=world.peer("OUTSIDE")) == -1, "the replica has no listener that this reader uses"
     assert preferred("east") == -1
     assert preferred("") == -1
     assert preferred("north") == -1

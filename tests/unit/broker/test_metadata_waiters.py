@@ -7,9 +7,9 @@ import pytest
 from broker_world import Peer, World, part
 from nodes_together import made
 
-from skidway.broker import quorum_host
-from skidway.broker.peers import Link
-from skidway.broker.quorum_host import EPOCH_LEAP_MAX
+from skidway.broker.cluster import quorum_host
+from skidway.broker.cluster.peers import Link
+from skidway.broker.cluster.quorum_host import EPOCH_LEAP_MAX
 from skidway.errors import ErrorCode
 from skidway.quorum.wire import METADATA_TOPIC, METADATA_TOPIC_ID
 
@@ -93,6 +93,7 @@ def test_a_stranger_that_says_it_leads_is_not_asked_for_metadata() -> None:
         return note
 
     for node in cluster.nodes.values():
+        assert node.peers.dial is not None
         node.peers.dial = listen_in(node.peers.dial)
     epoch = max(node.quorum.quorum.epoch for node in cluster.nodes.values()) + 1
     begun = part("BeginQuorumEpoch", "RequestPartitionData", leader_id=77, leader_epoch=epoch)

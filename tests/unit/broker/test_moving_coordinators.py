@@ -6,9 +6,11 @@ import pytest
 from broker_world import World, part
 from nodes_together import Cluster, create, made
 
-from skidway.groups.partition import partition_of
+from skidway.broker.events import CoordinatorTopicNotCreated
+from skidway.groups.placement import partition_of
 from skidway.metadata.broker_configs import DRAINED
 from skidway.runtime import replicated
+from skidway.server.events import EventLog
 
 GROUP = "billing"
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
@@ -186,7 +188,7 @@ def test_a_coordinator_without_room_for_what_is_committed_gives_way_to_another()
     assert found(cluster) != first
 
 
-def test_why_there_is_no_topic_for_groups_is_told() -> None:
+def test_why_there_is_no_topic_for_groups_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """By the controller, which knows; clients hear it, and the operator once."""
     cluster = made()
     resources = []
@@ -198,6 +200,11 @@ def test_why_there_is_no_topic_for_groups_is_told() -> None:
     for _ in range(2):
         (refused,) = ask(cluster, 1, "FindCoordinator", version=4, coordinator_keys=[GROUP]).coordinators
         assert refused.error_code == NOT_AVAILABLE
-        assert "cannot be created" in refused.error_message
+        assert "cannot create" in refused.error_message
         assert "brokers 1, 2, 3 are drained" in refused.error_message
-    assert len([line for line in cluster.told[1] if "the topic for groups cannot be created" in line]) == 1
+    told = [event for event in cluster.reported[1] if isinstance(event, CoordinatorTopicNotCreated)]
+    assert len(told) == 2
+    events = EventLog(cluster.clock, lambda wait_s, step: None)
+    for event in told:
+        events.report(event)
+    assert len([line for line in caplog.messages if "cannot create the topic for groups" in line]) == 1

@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 from nodes_together import Cluster, create, made, produce
 
-from skidway.broker import opening
-from skidway.sim.disk import SimDisk
+from skidway.broker.partitions import opening
+from skidway.broker.partitions.lives import Settling
+from skidway.broker.upkeep.syncs import SyncJob
+from skidway.runtime.jobs import Job
+from skidway.sim.world.disk import SimDisk
 
 MAGIC_AT = 16
 
 
-def cluster_with(topic: str, **configs: str) -> tuple[Cluster, int]:
+def cluster_with(topic: str, **configs: Any) -> tuple[Cluster, int]:
     """And a node that does not lead the topic."""
     cluster = made(size=3, replica_lag_ms=2_000)
     leader = create(cluster, topic, min_insync_replicas="2", **configs)
@@ -42,7 +45,7 @@ def test_a_log_that_cannot_be_read_at_its_watermark_keeps_no_other_closed(monkey
         assert produce(cluster, "t", bytes(1_000)) == 0
     cluster.pass_time(1_000)
     logs = cluster.nodes[victim].logs
-    saved = logs.begin_save(cluster.clock.wall_ms())
+    saved = logs.begin_save()
     assert saved is not None
     saved.run()
     logs.finish_save(saved)
@@ -56,9 +59,13 @@ def test_a_log_that_cannot_be_read_at_its_watermark_keeps_no_other_closed(monkey
     cluster.disks[victim].corrupt("t-0/00000000000000000000.log", position + MAGIC_AT)
     cluster.restart(victim)
     node = cluster.nodes[victim]
-    cluster.until(lambda: node.hosting.started and not node.registration.fenced)
+    cluster.until(lambda: node.rooms.hosting.started and not node.rooms.registration.fenced)
     assert not node.logs.found
     cluster.until(lambda: cluster.agree("t"))
+
+
+def is_of(job: Job, name: str) -> bool:
+    return isinstance(job, SyncJob) and str(job.hosted) == name
 
 
 def test_a_sync_that_fails_while_a_log_settles_is_that_logs_trouble_alone() -> None:
@@ -66,18 +73,18 @@ def test_a_sync_that_fails_while_a_log_settles_is_that_logs_trouble_alone() -> N
     for value in (b"a", b"b", b"c"):
         assert produce(cluster, "t", value) == 0
     node = come_back(cluster, victim)
-    disk, take_sync = cluster.disks[victim], node.take_sync
+    disk, end_turn = cluster.disks[victim], node.end_turn
     failed: list[str] = []
 
-    def take() -> Any:
-        tickets = take_sync()
-        if not failed and any(str(key) == "t-0" for key, _ in tickets):
+    def failing() -> list[Job]:
+        jobs: list[Job] = end_turn()
+        if not failed and any(is_of(job, "t-0") for job in jobs):
             failed.append("t-0")
-            tickets.sort(key=lambda each: str(each[0]) != "t-0")
+            jobs.sort(key=lambda job: not is_of(job, "t-0"))
             disk.failing_syncs = {disk.syncs}
-        return tickets
+        return jobs
 
-    node.take_sync = take
+    node.end_turn = failing
     cluster.until(lambda: failed)
     disk.failing_syncs = None
     cluster.until(lambda: cluster.agree("t") and not cluster.copy(victim, "t").log.quarantined)
@@ -92,7 +99,7 @@ def test_too_many_open_files_while_a_log_settles_pass(monkeypatch: pytest.Monkey
     cluster.pass_time(500)
     node = come_back(cluster, victim)
     refused: list[str] = []
-    take_sync, really_open = node.take_sync, SimDisk.open
+    end_turn, really_open = node.end_turn, SimDisk.open
 
     def refuse(disk: SimDisk, path: str, *, create: bool = False) -> Any:
         if path.startswith("t-0/") and len(refused) < 3 and disk is cluster.disks[victim]:
@@ -100,14 +107,14 @@ def test_too_many_open_files_while_a_log_settles_pass(monkeypatch: pytest.Monkey
             raise OSError(errno.EMFILE, "Too many open files")
         return really_open(disk, path, create=create)
 
-    def take() -> Any:
+    def short_of_files() -> Any:
         with monkeypatch.context() as patched:
-            if ("t", 0) in node.hosting._settling:
+            if isinstance(node.rooms.hosting.lives.present_at("t", 0), Settling):
                 patched.setattr(SimDisk, "open", refuse)
-            return take_sync()
+            return end_turn()
 
-    node.take_sync = take
-    cluster.until(lambda: node.hosting.started)
+    node.end_turn = short_of_files
+    cluster.until(lambda: node.rooms.hosting.started)
     cluster.until(lambda: cluster.agree("t"))
     assert node.failure is None
 
@@ -122,8 +129,8 @@ def test_a_copy_that_was_given_up_is_still_so_after_a_restart() -> None:
     checkpoint(cluster, victim, "t")
     cluster.disks[victim].corrupt("t-0/00000000000000000000.log", 65)
     node, copy = cluster.nodes[victim], cluster.copy(victim, "t")
-    node.followers._pump = lambda fetcher: None  # type: ignore[method-assign]  # the next leader cannot be reached
-    node.damaged.found(copy, "a checksum is wrong")
+    node.rooms.followers._pump = lambda fetcher: None  # type: ignore[method-assign]  # the next leader cannot be reached
+    node.rooms.damaged.found(copy, "a checksum is wrong")
     cluster.until(lambda: copy.log.quarantined)
     come_back(cluster, victim)
     cluster.until(cluster.ready)

@@ -2,15 +2,17 @@
 or however it ends before all are open, the right ones are there afterwards, with all that was in them."""
 
 from random import Random
+from typing import Any
 
 import pytest
 from broker_world import batch
 from hosting_world import ME, WALL_MS, Host, broker, change, created, placed, standing, topic_id
 from nodes_together import create, made, produce, read
 
-from skidway.broker import opening
+from skidway.broker.partitions import opening
 from skidway.errors import NotLeaderOrFollower
-from skidway.log.checkpoints import CLEAN_SHUTDOWN
+from skidway.log.bounds import Bound
+from skidway.log.durability.checkpoints import CLEAN_SHUTDOWN
 from skidway.records.batch import iter_headers
 from skidway.records.record import read_records
 from skidway.records.validation import validate
@@ -27,7 +29,9 @@ def _one_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write(host: Host, topic: str, index: int, value: bytes, *, sync: bool = True) -> None:
     partition = host.partition(topic, index)
-    partition.append(*validate(memoryview(bytearray(batch(value))), partition.rules, 9, WALL_MS), WALL_MS)
+    checked: Any = validate(memoryview(bytearray(batch(value))), partition.rules, 9, WALL_MS)
+    taken, header = checked
+    partition.append(taken, header, WALL_MS)
     if sync:
         host.hosting.turn.wants_sync(partition)
         host.sync()
@@ -35,7 +39,7 @@ def write(host: Host, topic: str, index: int, value: bytes, *, sync: bool = True
 
 def values(host: Host, topic: str, index: int = 0) -> list[bytes | None]:
     log = host.partition(topic, index).log
-    found = log.read(log.start_offset, 1 << 20, committed=False)
+    found = log.read(log.start_offset, 1 << 20, Bound.END)
     data = b"" if found is None else found.read()
     return [
         record.value
@@ -124,7 +128,7 @@ def test_a_topic_that_goes_while_its_log_is_synced() -> None:
     host.publish(RemoveTopicRecord(topic_id("t")))
     host.publish(TopicRecord("t", topic_id("t2")), placed(topic_id("t2"), 0, [1, 2]))
     host.work()
-    assert host.hosting.missing, "its name is taken"
+    assert host.hosting.lives.missing, "its name is taken"
     host.hosting.turn.wants_sync(partition)
     host.open_all()
     host.work()
@@ -256,7 +260,7 @@ def check(host: Host, written: dict[tuple[bytes, int], list[bytes]]) -> None:
                 assert partition.topic_id == topic.id
                 kept = written.get((topic.id, described.index), [])
                 assert values(host, topic.name, described.index)[-len(kept) or 1 << 30 :] == kept
-    assert not host.hosting.missing
+    assert not host.hosting.lives.missing
     assert not host.logs.found
 
 
@@ -273,7 +277,7 @@ def test_a_node_votes_and_stays_a_member_while_it_opens() -> None:
     cluster.restart(slow)
     node = cluster.nodes[slow]
     cluster.until(lambda: len(node.partitions) > 3)
-    assert node.hosting.begun
+    assert node.rooms.hosting.begun
     assert not node.serving
     first = cluster.controller()
     assert first is not None
@@ -283,12 +287,12 @@ def test_a_node_votes_and_stays_a_member_while_it_opens() -> None:
         cluster.pass_time(1)
         if len(node.partitions) >= 50:
             # Slower still: the rest waits for the election.
-            node.hosting.opening.stopped = True  # type: ignore[union-attr]
+            node.rooms.hosting.opening.stopped = True  # type: ignore[union-attr]
     assert not node.serving
     assert node.image.brokers[slow].fenced
-    node.hosting.opening.stopped = False  # type: ignore[union-attr]
-    node.start.open_more_soon()
-    cluster.until(lambda: node.serving and not node.registration.fenced)
+    node.rooms.hosting.opening.stopped = False  # type: ignore[union-attr]
+    node.rooms.start.open_more_soon()
+    cluster.until(lambda: node.serving and not node.rooms.registration.fenced)
     cluster.until(lambda: cluster.agree("t"))
     assert read(cluster, slow, "t") == [b"kept"]
 
@@ -325,15 +329,15 @@ def test_heartbeats_ask_to_stay_fenced_until_all_is_open(monkeypatch: pytest.Mon
     cluster.restart(number)
     node = cluster.nodes[number]
     asked: list[tuple[bool, int]] = []
-    ask = node.ask_controller
+    ask = node.rooms.controller.ask
 
     def ask_and_note(request: Message, *rest: object, **named: object) -> None:
         if hasattr(request, "want_fence"):
             asked.append((request.want_fence, len(node.partitions)))
         ask(request, *rest, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(node, "ask_controller", ask_and_note)
-    cluster.until(lambda: node.serving and not node.registration.fenced)
+    monkeypatch.setattr(node.rooms.controller, "ask", ask_and_note)
+    cluster.until(lambda: node.serving and not node.rooms.registration.fenced)
     while_opening = [want_fence for want_fence, count in asked if 0 < count < 60]
     assert while_opening
     assert all(while_opening)

@@ -8,7 +8,9 @@ import pytest
 from broker_world import Peer, World, batch, code, part
 from follower_by_hand import Follower, replicated_topic
 
-from skidway.errors import ErrorCode
+from skidway.broker.events import InSyncChange, InSyncChanged
+from skidway.broker.replication.follower_fetches import FollowerPoll, FollowerTarget
+from skidway.errors import ErrorCode, UnknownLeaderEpoch
 
 ORDERS = ("orders", 0)
 
@@ -105,14 +107,14 @@ def test_a_follower_that_lags_leaves_and_joins_again(world: World) -> None:
         settle(world)
     assert in_sync(world) == [1, 3]
     assert world.partition("orders").log.high_watermark == 1
-    assert "orders-0: in-sync set 1,2,3 -> 1,3" in world.events
+    assert InSyncChanged([InSyncChange("orders-0", [1, 2, 3], [1, 3])]) in world.reported
     second.ask({ORDERS: 0})
     settle(world)
     assert in_sync(world) == [1, 3]
     second.ask({ORDERS: 1})
     settle(world)
     assert in_sync(world) == [1, 2, 3]
-    assert "orders-0: in-sync set 1,3 -> 1,2,3" in world.events
+    assert InSyncChanged([InSyncChange("orders-0", [1, 3], [1, 2, 3])]) in world.reported
 
 
 def test_an_idle_follower_that_asks_all_the_time_is_not_late_when_something_is_written(world: World) -> None:
@@ -126,7 +128,7 @@ def test_an_idle_follower_that_asks_all_the_time_is_not_late_when_something_is_w
             follower.ask({})
     write(world, b"a")
     world.end_turn()
-    world.node.in_sync.check(world.clock.now_ms)
+    world.node.rooms.in_sync.check(world.clock.now_ms)
     settle(world)
     assert in_sync(world) == [1, 2, 3]
     # And one that stopped asking is late at once.
@@ -278,6 +280,14 @@ def test_what_is_refused(world: World, offset: int, leader_epoch: int | None, ex
     assert second.ask({ORDERS: 0})[ORDERS].error_code == 0
 
 
+def test_a_reader_that_knows_a_later_epoch_is_not_told_that_its_offset_is_out_of_range(world: World) -> None:
+    """A leader that was replaced and does not know it yet: "out of range" would make a consumer begin anew."""
+    partition = world.partition("orders")
+    with pytest.raises(UnknownLeaderEpoch):
+        partition.divergence(partition.role.leader_epoch + 1, 316)
+    assert partition.divergence(partition.role.leader_epoch, 316) is not None
+
+
 def test_somebody_who_is_no_replica_is_refused(world: World) -> None:
     stranger = Follower(world, 4)
     assert stranger.ask({ORDERS: 0})[ORDERS].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -286,14 +296,14 @@ def test_somebody_who_is_no_replica_is_refused(world: World) -> None:
 def test_a_session_begun_anew_takes_over_what_the_last_one_watched(world: World) -> None:
     second, _ = followers(world)
     second.ask({ORDERS: 0})
-    polls = world.node.replica_polls
+    polls = world.node.rooms.replica_polls
     second.session_id = second.session_epoch = 0  # its connection was lost
     second.ask({ORDERS: 0})
-    targets = [target for session in polls.sessions.values() for target in session.targets.values()]
-    assert len([target for target in targets if target.session.replica_id == 2]) == 1
+    targets = [target for session in polls.sessions.open.values() for target in session.targets.values()]
+    assert len([target for target in targets if target.session.owner == 2]) == 1
     world.clock.now_ms += 200_000
     polls.expire(world.clock.now_ms)
-    assert polls.sessions == {}
+    assert polls.sessions.open == {}
     assert not world.partition("orders").watched
 
 
@@ -313,7 +323,7 @@ def test_a_fetch_that_was_given_up_and_comes_late_does_not_starve_the_session_th
     assert second.peer.reply().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     second.session_epoch = 0
     assert len(second.ask({ORDERS: 0})[ORDERS].records) > 0
-    assert [session.replica_id for session in world.node.replica_polls.sessions.values()] == [2]
+    assert [session.owner for session in world.node.rooms.replica_polls.sessions.open.values()] == [2]
 
 
 def test_a_partition_can_be_left_out_for_a_while(world: World) -> None:
@@ -345,14 +355,13 @@ def test_a_fetch_looks_only_at_partitions_in_which_something_happened(world: Wor
     second.ask({("wide", index): 0 for index in range(1000)})
     second.ask({})
     looks: list[int] = []
-    polls = world.node.replica_polls
-    look_at = polls._look_at
-    with patch.object(polls, "_look_at", lambda target, *rest, **named: look(target, *rest, **named)):
+    look_at = FollowerPoll.look_at
 
-        def look(target: Any, *rest: Any, **named: Any) -> Any:
-            looks.append(target.index)
-            return look_at(target, *rest, **named)
+    def look(poll: FollowerPoll, target: FollowerTarget) -> Any:
+        looks.append(target.index)
+        return look_at(poll, target)
 
+    with patch.object(FollowerPoll, "look_at", look):
         assert second.ask({}) == {}
         assert looks == []
         for index in (7, 70, 700):
@@ -433,7 +442,7 @@ def test_what_a_follower_asks_for_again_is_looked_at_and_not_sent_if_it_is_damag
         follower.ask({ORDERS: 2})
     settle(world)
     (segment,) = world.partition("orders").log.segments
-    world.node.disk.corrupt(segment.path(".log"), position)
+    world.disk.corrupt(segment.path(".log"), position)
     third.ask({ORDERS: 0})
     told = third.ask({ORDERS: 0})[ORDERS]
     assert ErrorCode(told.error_code) == ErrorCode.KAFKA_STORAGE_ERROR

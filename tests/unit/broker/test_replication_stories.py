@@ -8,7 +8,8 @@ import pytest
 from broker_world import batch, code, part
 from nodes_together import Cluster, create, made, produce, read
 
-from skidway.sim.disk import SimFile
+from skidway.broker.reads.ends import FOLLOWERS_WAIT_MS
+from skidway.sim.world.disk import SimFile
 
 NOT_ENOUGH_REPLICAS, NOT_LEADER = 19, 6
 FLUSHES = pytest.mark.parametrize("flush", ["os", "sync"])
@@ -88,7 +89,8 @@ def test_a_copy_that_could_not_be_cut_is_not_led_with_but_fetched_anew() -> None
     leader = cluster.until(lambda: next((n for n, node in rest.items() if node.partitions.find("t", 0).leads), None))
     assert produce(cluster, "t", b"instead", by=leader) == 0
     copy, disk = cluster.copy(lost, "t"), cluster.disks[lost]
-    truncate, failed = SimFile.truncate, []
+    truncate = SimFile.truncate
+    failed: list[Any] = []
 
     def fail_once(file: SimFile, size: int) -> None:
         if file._disk is disk and not failed:
@@ -117,7 +119,7 @@ def test_nothing_is_acknowledged_by_too_few_when_the_setting_comes_later_than_a_
     held: list[Any] = []
     with patch.object(cluster.nodes[leader], "on_metadata", held.append):
         assert cluster.client(cluster.until(cluster.controller)).alter(topic, min_insync_replicas="2") == 0
-        cluster.nodes[other].followers.stop()
+        cluster.nodes[other].rooms.followers.stop()
         client = cluster.client(leader)
         client.produce(topic, batch(b"b"), timeout_ms=60_000)
         cluster.until(lambda: cluster.copy(other, topic).role.eligible_leaders == [other])
@@ -154,7 +156,7 @@ def test_what_tools_are_told_of_a_node_that_is_gone() -> None:
     create(cluster, "t", min_insync_replicas="3")
     gone = 3 if cluster.leader("t") != 3 else 2
     cluster.kill(gone)
-    cluster.until(lambda: gone not in cluster.nodes[1].hosting.online)
+    cluster.until(lambda: gone not in cluster.nodes[1].rooms.hosting.whereabouts.online)
     client = cluster.client(1)
     named = [part("DescribeTopicPartitions", "TopicRequest", "t")]
     told = client.call("DescribeTopicPartitions", topics=named, response_partition_limit=10)
@@ -183,21 +185,21 @@ def test_a_topic_deleted_while_its_copies_are_fetched() -> None:
     cluster.until(lambda: cluster.agree("u"))
     for number in cluster.nodes:
         assert not cluster.disks[number].exists("t-0")
-        assert len(cluster.nodes[number].followers) <= 1
+        assert len(cluster.nodes[number].rooms.followers) <= 1
 
 
 def test_many_partitions_share_a_fetcher() -> None:
     cluster = made()
     create(cluster, "t", 30, flush="os")
     for index in range(30):
-        leader = cluster.until(lambda index=index: cluster.leader("t", index))
+        leader = cluster.until(lambda: cluster.leader("t", index))  # noqa: B023
         client = cluster.client(leader)
         client.produce("t", batch(b"%d" % index), index=index)
         ((_, reply),) = cluster.until(client.replies)
         assert code(reply) == 0
     cluster.until(lambda: all(cluster.agree("t", index) for index in range(30)))
     for node in cluster.nodes.values():
-        assert len(node.followers) == sum(not copy.leads for copy in node.partitions)
+        assert len(node.rooms.followers) == sum(not copy.leads for copy in node.partitions)
 
 
 def reassign(cluster: Cluster, topic: str, replicas: list[int]) -> None:
@@ -230,7 +232,7 @@ def test_a_partition_moves_away_and_back() -> None:
     reassign(cluster, "t", [moved_from, spare])
     assert produce(cluster, "t", b"d") == 0
     assert cluster.copy(moved_from, "t").log.end_offset == 3
-    assert len(cluster.nodes[first[1]].followers) == 0
+    assert len(cluster.nodes[first[1]].rooms.followers) == 0
     assert not any(cluster.told.values())
 
 
@@ -292,6 +294,48 @@ def test_followers_forget_what_the_leader_deleted() -> None:
     topics = [part("DeleteRecords", "DeleteRecordsTopic", "t", [entry])]
     other = next(number for number in cluster.nodes if number != leader)
     for number, expected in ((other, NOT_LEADER), (leader, 0)):
-        reply = cluster.client(number).call("DeleteRecords", topics=topics, timeout_ms=1000)
-        assert reply.topics[0].partitions[0].error_code == expected
-    cluster.until(lambda: {copy.log.start_offset for copy in cluster.copies("t").values()} == {2})
+        client = cluster.client(number)
+        client.send("DeleteRecords", topics=topics, timeout_ms=1000)
+        cluster.until(lambda: client.connection.outbox)  # noqa: B023
+        assert client.reply().topics[0].partitions[0].error_code == expected
+    assert {copy.log.start_offset for copy in cluster.copies("t").values()} == {2}
+    # It was answered, so no copy of it comes back, not even from a replica that led again after a loss of power.
+    for number in list(cluster.nodes):
+        cluster.kill(number, power_lost=True)
+    for number in cluster.disks:
+        cluster.restart(number)
+    cluster.until(lambda: all(node.serving for node in cluster.nodes.values()))
+    assert {copy.log.start_offset for copy in cluster.copies("t").values()} == {2}
+
+
+def ask_for_end(cluster: Cluster, leader: int) -> Any:
+    """A client that asks where the topic ends, and its reply when it has come."""
+    client = cluster.client(leader)
+    entry = part("ListOffsets", "ListOffsetsPartition", 0, timestamp=-1)
+    topics = [part("ListOffsets", "ListOffsetsTopic", "t", [entry])]
+    client.send("ListOffsets", replica_id=-1, topics=topics, version=7)
+    cluster.until(lambda: client.connection.outbox)
+    return client.reply().topics[0].partitions[0]
+
+
+@FLUSHES
+def test_the_end_after_acks_1_waits_for_the_followers(flush: str) -> None:
+    cluster = made()
+    leader = create(cluster, "t", flush=flush)
+    client = cluster.client(leader)
+    client.produce("t", batch(b"a"), acks=1)
+    assert code(client.reply()) == 0
+    assert ask_for_end(cluster, leader).offset == 1
+
+
+def test_the_end_does_not_wait_for_long_for_a_follower_that_is_gone() -> None:
+    cluster = made(session_timeout_ms=60_000)
+    leader = create(cluster, "t", flush="os")
+    for number in [number for number in cluster.nodes if number != leader]:
+        cluster.kill(number)
+    client = cluster.client(leader)
+    client.produce("t", batch(b"a"), acks=1)
+    assert code(client.reply()) == 0
+    began_ms = cluster.clock.now_ms
+    assert ask_for_end(cluster, leader).offset == 0
+    assert cluster.clock.now_ms - began_ms <= FOLLOWERS_WAIT_MS + 100

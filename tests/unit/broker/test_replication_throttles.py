@@ -81,7 +81,7 @@ def test_a_fetch_that_is_held_back_waits_until_there_is_room_again(world: World)
     assert world.peer().alter("orders", leader_replication_throttled_replicas="*") == 0
     assert set_rate(world, "leader", "100000") == 0
     assert sent_bytes(world, 0) > 10_000
-    world.node.hosting.leader_throttle.took(100_000, world.clock.now_ms)
+    world.node.rooms.hosting.topic_settings.leader_throttle.took(100_000, world.clock.now_ms)
     second.fetch({}, max_wait_ms=500)
     world.end_turn()
     assert second.peer.replies() == []

@@ -6,7 +6,7 @@ import pytest
 from broker_world import World, batch, code, values
 from nodes_together import Cluster, create, made, produce
 
-from skidway.broker.scrubbing import FIRST_MS_MAX, SLICE_COST_MIN, Scrubbing
+from skidway.broker.upkeep.scrubbing import FIRST_MS_MAX, SLICE_COST_MIN
 from skidway.log.scrubbing import SLICE_BYTES, CheckTicket
 from skidway.records.batch import HEADER_BYTES
 
@@ -23,12 +23,12 @@ def rot(cluster: Cluster, number: int, offset: int) -> None:
 
 
 def told_of_damage(cluster: Cluster) -> list[int]:
-    return [number for number, lines in cluster.told.items() for line in lines if "to be fetched anew" in line]
+    return [number for number, lines in cluster.told.items() for line in lines if "will be fetched again" in line]
 
 
 def written(cluster: Cluster, replicas: int = 3) -> int:
     """A topic with a segment for each of its batches; who leads it."""
-    first = create(cluster, "t", replicas=replicas, flush="sync", segment_bytes="100")
+    first = create(cluster, "t", replicas=replicas, flush="sync", internal_segment_bytes="100")
     for value in VALUES:
         assert produce(cluster, "t", value) == 0
         cluster.pass_time(1_500)
@@ -98,7 +98,7 @@ class Alone:
     def __init__(self, segment_bytes: int = 100, **settings: Any) -> None:
         self.world = World(**{**OFTEN, **settings})
         self.peer = self.world.peer()
-        self.peer.create("t", flush="sync", segment_bytes=str(segment_bytes))
+        self.peer.create("t", flush="sync", internal_segment_bytes=str(segment_bytes))
         for value in VALUES:
             self.peer.produce("t", batch(value))
             self.world.settle()
@@ -120,14 +120,14 @@ class Alone:
             while self.world.held:
                 self.world.sync()
 
-    def hold_a_slice(self) -> tuple[Any, Any]:
+    def hold_a_slice(self) -> Any:
         """A worker has it, and it has not run yet."""
         while True:
             self.world.pass_time(10)
-            for key, ticket in self.world.held:
-                if isinstance(ticket, CheckTicket) and ticket._path.startswith("t-0/"):
-                    self.world.held.remove((key, ticket))
-                    return key, ticket
+            for job in self.world.held:
+                if isinstance(job.ticket, CheckTicket) and job.ticket._path.startswith("t-0/"):
+                    self.world.held.remove(job)
+                    return job
             self.world.sync()
 
     def told(self, words: str) -> list[str]:
@@ -145,8 +145,8 @@ def test_a_single_broker_tells_of_all_that_is_damaged_and_drops_nothing() -> Non
     before = story.stored()
     story.pass_time(8_000)
     names = sorted({line.split(" has ")[0] for line in story.told(DAMAGED)})
-    assert names == [f"t-0: t-0/{offset:020d}.log" for offset in (0, 2)]
-    assert all("nothing was dropped" in line for line in story.told(DAMAGED))
+    assert [name.rsplit(": ", 1)[1] for name in names] == [f"t-0/{offset:020d}.log" for offset in (0, 2)]
+    assert all("Nothing was dropped" in line for line in story.told(DAMAGED))
     assert story.stored() == before
     assert story.told("5 segment(s), 2 damaged")
     story.peer.fetch({("t", 0): 3})
@@ -225,40 +225,40 @@ def test_it_reads_no_faster_than_it_may() -> None:
 
 def test_a_topic_that_is_deleted_meanwhile_is_not_damaged() -> None:
     story = Alone()
-    key, ticket = story.hold_a_slice()
+    job = story.hold_a_slice()
     story.peer.delete("t")
     story.world.settle()
     assert "t-0" not in story.world.disk.list("")
-    ticket.run()
-    assert ticket.damage is not None
-    story.world.node.on_synced(key, ticket, None, story.world.clock.now_ms)
+    job.run()
+    assert job.ticket.damage is not None
+    job.done(None, story.world.clock.now_ms)
     story.pass_time(10_000)
     assert story.told("cannot be read") == []
 
 
 def test_a_topic_that_takes_the_name_of_a_deleted_one_is_not_taken_for_it() -> None:
     story = Alone()
-    key, ticket = story.hold_a_slice()
+    job = story.hold_a_slice()
     story.peer.delete("t")
     story.world.settle()
     story.peer.replies()
     story.peer.create("t")
-    ticket.run()
-    story.world.node.on_synced(key, ticket, None, story.world.clock.now_ms)
+    job.run()
+    job.done(None, story.world.clock.now_ms)
     story.pass_time(10_000)
     assert story.told("t-0:") == []
 
 
 def test_what_retention_takes_meanwhile_is_not_damaged() -> None:
     story = Alone()
-    key, ticket = story.hold_a_slice()
+    job = story.hold_a_slice()
     story.log.delete_records_before(3)
     assert len(story.log.segments) == 1
     checkpoint = story.log.checkpoint()
     checkpoint.run()
     story.log.finish_sync(checkpoint)
-    ticket.run()
-    story.world.node.on_synced(key, ticket, None, story.world.clock.now_ms)
+    job.run()
+    job.done(None, story.world.clock.now_ms)
     story.pass_time(10_000)
     assert story.told("t-0:") == []
     assert story.told("2 segment(s), 0 damaged")
@@ -267,14 +267,14 @@ def test_what_retention_takes_meanwhile_is_not_damaged() -> None:
 def test_a_broker_that_stops_while_a_slice_is_read_stops() -> None:
     story = Alone()
     story.rot(0)
-    key, ticket = story.hold_a_slice()
+    job = story.hold_a_slice()
     node = story.world.node
     node.begin_stop(story.world.clock.now_ms)
     story.world.settle()
-    ticket.run()
-    node.on_synced(key, ticket, None, story.world.clock.now_ms)
+    job.run()
+    job.done(None, story.world.clock.now_ms)
     story.pass_time(10_000)
-    assert node.take_sync() == []
+    assert node.end_turn() == []
     node.close(clean=True)
     assert story.told(DAMAGED) == []
     again = World(story.world.disk, **OFTEN)
@@ -284,21 +284,20 @@ def test_a_broker_that_stops_while_a_slice_is_read_stops() -> None:
 def test_a_disk_that_fails_meanwhile_ends_it() -> None:
     story = Alone()
     story.rot(0)
-    key, ticket = story.hold_a_slice()
+    job = story.hold_a_slice()
     node = story.world.node
     node.fail("a sync failed")
-    ticket.run()
-    node.on_synced(key, ticket, None, story.world.clock.now_ms)
+    job.run()
+    job.done(None, story.world.clock.now_ms)
     story.pass_time(20_000)
     assert story.told(DAMAGED) == []
 
 
 def test_a_slice_that_cannot_be_read_now_is_left_for_the_next_time() -> None:
     story = Alone()
-    key, ticket = story.hold_a_slice()
-    assert isinstance(key, Scrubbing)
-    story.world.node.on_synced(key, ticket, OSError(24, "too many open files"), story.world.clock.now_ms)
-    assert story.told("could not be checked")
+    job = story.hold_a_slice()
+    job.done(OSError(24, "too many open files"), story.world.clock.now_ms)
+    assert story.told("cannot check ")
     assert story.world.node.failure is None
     story.rot(1)
     story.pass_time(8_000)
@@ -309,39 +308,39 @@ def test_the_other_segments_of_a_partition_are_checked_when_one_cannot_be_read()
     story = Alone()
     story.rot(3)
     for refused in range(2):
-        key, ticket = story.hold_a_slice()
-        assert ticket._path == f"t-0/{refused:020d}.log"
-        story.world.node.on_synced(key, ticket, PermissionError(13, "not yours"), story.world.clock.now_ms)
+        job = story.hold_a_slice()
+        assert job.ticket._path == f"t-0/{refused:020d}.log"
+        job.done(PermissionError(13, "not yours"), story.world.clock.now_ms)
     while not story.told("stored batches checked"):
         story.pass_time(10)
     assert len(story.told(DAMAGED)) == 1
-    assert len(story.told("could not be checked")) == 1, "one line says it for all of a partition's segments"
-    assert story.told("t-0: t-0/00000000000000000000.log could not be checked")
+    assert len(story.told("cannot check ")) == 1, "one line says it for all of a partition's segments"
+    assert story.told("t-0: cannot check t-0/00000000000000000000.log")
     assert story.told("5 segment(s), 1 damaged, 2 could not be read")
 
 
 def test_a_topic_that_is_deleted_while_it_cannot_be_read_is_not_told_of() -> None:
     story = Alone()
-    key, ticket = story.hold_a_slice()
+    job = story.hold_a_slice()
     story.peer.delete("t")
     story.world.settle()
-    story.world.node.on_synced(key, ticket, PermissionError(13, "not yours"), story.world.clock.now_ms)
+    job.done(PermissionError(13, "not yours"), story.world.clock.now_ms)
     while not story.told("stored batches checked"):
         story.pass_time(10)
-    assert story.told("could not be") == []
+    assert story.told("cannot check") == []
 
 
 def test_a_slow_disk_is_left_to_others_for_as_long_as_it_took() -> None:
     story = Alone()
-    key, ticket = story.hold_a_slice()
+    job = story.hold_a_slice()
     story.world.clock.now_ms += 3_000
-    ticket.run()
-    story.world.node.on_synced(key, ticket, None, story.world.clock.now_ms)
+    job.run()
+    job.done(None, story.world.clock.now_ms)
     story.world.pass_time(2_900)
     assert story.world.held == []
     story.world.pass_time(100)
-    ((_, following),) = story.world.held
-    assert isinstance(following, CheckTicket)
+    (following,) = story.world.held
+    assert isinstance(following.ticket, CheckTicket)
 
 
 def test_many_small_logs_are_checked_over_many_turns() -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from skidway.cli import consume, dlq, group, topic
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
-from skidway.client.groups import Groups
-from skidway.client.producer import Producer
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.groups import Groups
+from skidway.blocking_client.producer import Producer
+from skidway.cli.commands import cluster, consume, dlq, group, topic
 from skidway.testing import Broker
 
-APPS = {"topic": topic.app, "consume": consume.app, "group": group.app, "dlq": dlq.app}
+APPS = {"topic": topic.app, "consume": consume.app, "group": group.app, "dlq": dlq.app, "cluster": cluster.app}
 HEALTHY, DAMAGED, QUARANTINED = 0, 1, 2
 
 
@@ -39,7 +39,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for log in (data / f"orders-dlq-{QUARANTINED}").glob("*.log"):
             log.write_bytes(log.read_bytes()[:40])
         broker.start()
-        assert f"quarantined, neither served nor cut: orders-dlq-{QUARANTINED}" in broker.output
+        assert f"quarantined: the broker neither serves nor truncates it: orders-dlq-{QUARANTINED}" in broker.output
         yield broker.bootstrap
 
 
@@ -117,5 +117,13 @@ def test_dead_letters_are_listed_and_shown_from_the_rest() -> None:
     (listed,) = json.loads(run("dlq", "list", "--json").stdout)
     assert listed["letters"] == 4
     shown = run("dlq", "show", "orders-dlq", code=1)
-    assert shown.stdout.count("no dead letter") == 3
+    assert shown.stdout.count("not a dead letter") == 3
     assert_both_are_named(shown.stderr)
+
+
+def test_the_health_of_the_cluster_names_the_damage_and_the_way_out() -> None:
+    ended = run("cluster", "health", code=2)
+    assert "1 partition without a leader" in ended.stdout
+    assert "node 1 is up, so the copies there are damaged or behind" in ended.stdout
+    assert "accept-loss" in ended.stdout
+    assert "start the brokers" not in ended.stdout

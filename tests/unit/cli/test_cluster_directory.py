@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skidway.cli.local_cluster import CannotStart, LocalCluster, Plan
+from skidway.cli.local_cluster import CannotStart, LocalCluster, LocalNode, Plan
 from skidway.cli.watching import watch
 
 
@@ -35,7 +35,7 @@ def test_it_remembers(tmp_path: Path) -> None:
     assert remembered(tmp_path) == first
     moved = remembered(tmp_path, base_port=21_000)  # no node has run yet
     assert (moved.nodes, moved.base_port, moved.cluster_id) == (5, 21_000, first.cluster_id)
-    with pytest.raises(CannotStart, match="has 5 nodes, not 3; leave --nodes out, or name another --data-dir"):
+    with pytest.raises(CannotStart, match="has 5 nodes, not 3; leave --nodes out, or choose another --data-dir"):
         make(tmp_path, nodes=3)
     assert remembered(tmp_path, nodes=5) == moved  # and the refused one has not kept it
 
@@ -43,7 +43,7 @@ def test_it_remembers(tmp_path: Path) -> None:
 def test_nodes_stay_where_the_metadata_has_them(tmp_path: Path) -> None:
     first = remembered(tmp_path, base_port=20_000)
     (tmp_path / "node-1" / "meta").mkdir(parents=True)
-    refusal = "was made with --base-port 20000, .* not at 21000; leave --base-port out, or name another --data-dir"
+    refusal = "was made with --base-port 20000, .* not at 21000; leave --base-port out, or choose another --data-dir"
     with pytest.raises(CannotStart, match=refusal):
         make(tmp_path, base_port=21_000)
     assert remembered(tmp_path, base_port=20_000) == remembered(tmp_path) == first
@@ -59,7 +59,7 @@ def test_a_start_that_cannot_be_leaves_nothing_behind(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         cluster = make(tmp_path, nodes=1, base_port=port)
-        with pytest.raises(CannotStart, match=f":{port} is in use by another program; .* name another --base-port"):
+        with pytest.raises(CannotStart, match=f":{port} is in use by process .*; .* choose another port: --base-port"):
             cluster.start()
         cluster.close()
     assert not (tmp_path / "cluster.json").exists()
@@ -68,14 +68,14 @@ def test_a_start_that_cannot_be_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_one_at_a_time(tmp_path: Path) -> None:
     cluster = make(tmp_path)
-    with pytest.raises(CannotStart, match="runs already; stop it first"):
+    with pytest.raises(CannotStart, match="is already running; stop it first"):
         make(tmp_path)
     cluster.close()
     make(tmp_path).close()
 
 
 def test_mistakes_are_told(tmp_path: Path) -> None:
-    with pytest.raises(CannotStart, match="3 ports from 65535 on: the last port there is, is 65535"):
+    with pytest.raises(CannotStart, match="3 ports from 65535 on: the highest port is 65535"):
         make(tmp_path, base_port=65_535)
     (tmp_path / "cluster.json").write_text('{"nodes": 3}')
     with pytest.raises(CannotStart, match=r"cluster\.json cannot be read: .*base_port"):
@@ -115,4 +115,28 @@ def test_what_is_shown_of_nodes_that_cannot_start(
     assert f"clients connect to 127.0.0.1:{port},127.0.0.1:{port + 1}" in shown
     assert "ended (1)" in shown
     for number in (1, 2):
-        assert f"node {number} ended with exit code 1: skidway: cannot use the data directory" in complaints
+        assert f"node {number} ended with exit code 1: error: cannot use the data directory" in complaints
+
+
+class EndsUnseen(LocalCluster):
+    """Its nodes end between the last look at them and the question whether any of them runs."""
+
+    @property
+    def running(self) -> list[LocalNode]:
+        for node in self.nodes:
+            if node.process is not None:
+                node.process.wait()
+        return super().running
+
+
+@pytest.mark.parametrize("at_a_terminal", [True, False])
+def test_the_last_thing_shown_is_how_the_nodes_ended(
+    tmp_path: Path, at_a_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: at_a_terminal)
+    (tmp_path / "node-1").write_text("no directory")
+    cluster = EndsUnseen(tmp_path, 1, two_free_ports(), [])
+    cluster.start()
+    assert watch(cluster) == 1
+    cluster.close()
+    assert "ended (1)" in capsys.readouterr().out

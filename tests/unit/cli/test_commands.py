@@ -6,13 +6,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from skidway.cli import bench, consume, produce, topic
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.cli import load
+from skidway.cli.commands import bench, consume, produce, topic
 from waiting import eventually
 
 PROGRAM = [sys.executable, "-c", "import sys; from skidway.cli.main import main; sys.exit(main())"]
@@ -51,6 +53,13 @@ def test_the_life_of_a_topic(name: str) -> None:
     assert len(everything) > 15
     run("topic", "delete", name, "--yes")
     assert name not in lines("topic", "list", "--names")
+
+
+def test_fewer_replicas_than_min_insync_replicas_are_accepted_with_a_warning(name: str) -> None:
+    created = run("topic", "create", name, "-c", "min.insync.replicas=2")
+    assert created.stdout == f"created {name}\n"
+    assert f"{name} has 1 replica, fewer than min.insync.replicas=2" in created.stderr
+    assert run("topic", "create", f"{name}-fine", "-c", "min.insync.replicas=1").stderr == ""
 
 
 def test_refusals_are_told_in_one_line(name: str) -> None:
@@ -97,7 +106,7 @@ def test_lines_in_lines_out(name: str) -> None:
 
 def test_keys_headers_nulls_and_partitions(name: str) -> None:
     run("topic", "create", name, "-p", "3")
-    run("produce", name, "-k", ":", "-H", "from=test", "--null", "gone", "-p", "1", stdin="a:1\nb:gone\nc:x:y\n")
+    run("produce", name, "-K", ":", "-H", "from=test", "--null", "gone", "-p", "1", stdin="a:1\nb:gone\nc:x:y\n")
     found = [json.loads(line) for line in lines("consume", name, "-F", "json", "-p", "1")]
     assert [(one["key"], one["value"]) for one in found] == [("a", "1"), ("b", None), ("c", "x:y")]
     assert all(one["headers"] == [{"name": "from", "value": "test"}] for one in found)
@@ -109,7 +118,7 @@ def test_keys_headers_nulls_and_partitions(name: str) -> None:
 
 def test_a_line_without_the_separator(name: str) -> None:
     run("topic", "create", name)
-    assert "line 2: there is no key separator" in run("produce", name, "-k", ":", stdin="a:1\nb\n", fails=True).stderr
+    assert "line 2: there is no key separator" in run("produce", name, "-K", ":", stdin="a:1\nb\n", fails=True).stderr
 
 
 @pytest.mark.parametrize("codec", list(produce.Codec))
@@ -145,10 +154,12 @@ def test_following_and_typing_are_prompt(name: str, bootstrap: str) -> None:
     """A line typed into one process is printed by the other while both stay open."""
     with Cluster(bootstrap) as cluster:
         Admin(cluster).create_topic(name, partitions=1)
-    reader = subprocess.Popen([*PROGRAM, "consume", name, "-f", "--from", "0"], stdout=subprocess.PIPE)
+    reader = subprocess.Popen([*PROGRAM, "consume", name, "--follow", "--from", "0"], stdout=subprocess.PIPE)
     writer = subprocess.Popen([*PROGRAM, "produce", name], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         for word in (b"first", b"second", b"third"):
+            assert writer.stdin is not None
+            assert reader.stdout is not None
             writer.stdin.write(word + b"\n")
             writer.stdin.flush()
             assert reader.stdout.readline() == word + b"\n"
@@ -180,26 +191,40 @@ def end_offsets(name: str) -> int:
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_bench_produce_counts_what_it_sent(name: str, acks: str) -> None:
     run("topic", "create", name, "-p", "2")
-    words = ("-n", "5000", "-s", "50", "--batch", "4k", "--acks", acks, "-c", "3", "-t", name, "--json")
+    words = ("-n", "5000", "-s", "50", "--batch", "4k", "--acks", acks, "--connections", "3", "-t", name, "--json")
     report = json.loads(run("bench", "produce", *words).stdout)
-    assert report["messages"] >= 5000
+    assert report["messages"] == 5000
     # Without acks=all the last batches may not be synced, and so not be visible, when the command ends.
-    assert eventually(lambda: end_offsets(name) == report["messages"])
+    eventually(lambda: end_offsets(name) == report["messages"])
     assert report["messages_per_second"] > 0
     assert bool(report["latency_ms"]) == (acks != "0")
 
 
 def test_bench_consume_fills_reads_and_cleans_up() -> None:
     before = set(lines("topic", "list", "--names"))
-    report = json.loads(run("bench", "consume", "-n", "3000", "--batch", "2k", "-c", "2", "--json").stdout)
-    assert report["messages"] >= 3000
+    report = json.loads(run("bench", "consume", "-n", "3000", "--batch", "2k", "--connections", "2", "--json").stdout)
+    assert report["messages"] == 3000
     assert not [
         left for left in set(lines("topic", "list", "--names")) - set(before) if left.startswith("skidway-bench")
     ]
 
 
+def test_bench_consume_fills_with_what_all_replicas_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After acks=1 the end that is asked for next may lie before what was sent: it is as far as all replicas are."""
+    asked: list[int] = []
+    run_all = load.run_all
+
+    def watched(loads: list[load.Load], *more: Any) -> list[load.Tally]:
+        asked.extend(one.acks for one in loads if isinstance(one, load.ProduceLoad))
+        return run_all(loads, *more)
+
+    monkeypatch.setattr(load, "run_all", watched)
+    run("bench", "consume", "-n", "100", "--json")
+    assert set(asked) == {-1}
+
+
 def test_bench_latency_hears_every_message() -> None:
-    report = json.loads(run("bench", "latency", "-r", "200", "-d", "0.5", "-e", "--json").stdout)
+    report = json.loads(run("bench", "latency", "--rate", "200", "--seconds", "0.5", "-e", "--json").stdout)
     assert report["messages"] == 100
     assert 0 < report["latency_ms"]["p50"] <= report["latency_ms"]["max"]
     assert report["end_to_end_ms"]["p50"] > 0

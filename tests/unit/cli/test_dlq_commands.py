@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from skidway.cli.dlq import app
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
-from skidway.client.consumer import Consumed, Consumer
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.consumer import Consumed, Consumer
+from skidway.blocking_client.partitioners import partition_of_key
+from skidway.blocking_client.producer import Producer
+from skidway.cli.commands.dlq import app
 from skidway.client.dead_letter_headers import DeathReport
-from skidway.client.partitioners import partition_of_key
-from skidway.client.producer import Producer
 from skidway.client.replay import Replay, Rules
 
 Letter = tuple[str, str | None, int, str, int]
@@ -68,6 +68,11 @@ def test_list_and_show(cluster: Cluster, source: str) -> None:
     listed = next(entry for entry in read_json("list") if entry["topic"] == f"{source}-dlq")
     assert (listed["letters"], listed["not_replayed"]) == (2, 2)
     assert f"{source}-dlq" in run("list").stdout
+    chosen = run("show", f"{source}-dlq", "--error-type", "ValueError", "--json").stdout.splitlines()
+    shown = [json.loads(line) for line in chosen]
+    assert [one["value"] for one in shown] == ["b"]
+    assert run("show", f"{source}-dlq", "--error-type", "ValueError", "-n", "1").stdout.startswith("0/1 ")
+    assert run("show", f"{source}-dlq", "--error-type", "Other").stdout == ""
     first, second = [json.loads(line) for line in run("show", f"{source}-dlq", "--json").stdout.splitlines()]
     assert (first["value"], first["key"], first["headers"]) == ("a", "alice", [{"name": "trace", "value": "a"}])
     assert {"topic": source, "partition": 2, "attempts": 5, "replays": 1, "error_type": "app.TooBad"}.items() <= first[
@@ -98,8 +103,8 @@ def test_back_into_the_partition_it_came_from(cluster: Cluster, source: str) -> 
     strange = next(number for number in range(4) if number != partition_of_key(b"alice", 4))
     bury(cluster, source, ("a", "alice", strange, "ValueError", 0))
     ended = run("replay", f"{source}-dlq")
-    assert "1 with a key go to another partition than they came from" in ended.stderr
-    report = read_json("replay", f"{source}-dlq", "--partition", "source", "--execute")
+    assert "1 letter with a key, not to the partition where it was before" in ended.stderr
+    report = read_json("replay", f"{source}-dlq", "--partition-by", "source", "--execute")
     assert report["other_partition"] == 0
     assert [record.partition for record in sent_back(cluster, source)] == [strange]
 
@@ -120,7 +125,7 @@ def test_choosing_letters(cluster: Cluster, source: str) -> None:
         cluster, source, ("a", None, 0, "app.Timeout", 0), ("b", None, 0, "ValueError", 0), ("c", None, 0, "Timeout", 0)
     )
     words = ("replay", f"{source}-dlq", "--error-type", "Timeout", "--to", f"{source}-repair", "--execute")
-    assert "is not kept: only chosen letters" in run(*words).stderr
+    assert "was not saved, because only some letters were chosen" in run(*words).stderr
     assert [record.value for record in sent_back(cluster, f"{source}-repair")] == [b"a", b"c"]
     assert sent_back(cluster, source) == []
     assert read_json("replay", f"{source}-dlq", "--count", "1")["sent"] == 1
@@ -134,10 +139,10 @@ def test_what_cannot_go_back_stays(cluster: Cluster, source: str) -> None:
     Admin(cluster).delete_topic(source)
     kept = read_json("replay", f"{source}-dlq", "--execute")["kept"]
     assert kept == {
-        "no dead letter: its headers do not say where it came from": 1,
+        "not a dead letter (no headers that name its source topic, partition and offset)": 1,
         f"its topic {source} does not exist": 1,
     }
-    assert "no dead letter" in run("show", f"{source}-dlq", "-n", "1").stdout
+    assert "not a dead letter" in run("show", f"{source}-dlq", "-n", "1").stdout
 
 
 def test_a_missing_topic(cluster: Cluster) -> None:

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from typer.testing import CliRunner, Result
 
-from skidway.cli.group import age, app, who
-from skidway.client.addresses import Address
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
-from skidway.client.groups import Group, Groups, Member
-from skidway.client.producer import Producer
+from skidway.blocking_client.addresses import Address
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.groups import Group, Groups, Member
+from skidway.blocking_client.producer import Producer
+from skidway.cli.commands.group import age, app, who
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a_reset_shows_from_and_to(group: str, topic: str) -> None:
     assert rows[0] == ["TOPIC", "PARTITION", "FROM", "TO", "CHANGE", "NOTE"]
     assert rows[1] == [topic, "0", "4", "7", "+3"]
     assert rows[2][:5] == [topic, "1", "10", "10", "none"]
-    assert "behind the end" in " ".join(rows[2])
+    assert "after the end" in " ".join(rows[2])
 
 
 def test_a_reset_to_a_time_written_out(cluster: Cluster, group: str) -> None:
@@ -167,7 +167,7 @@ def test_delete(group: str) -> None:
     assert run("delete", group, stdin="n\n", fails=True).exit_code == 1
     ended = run("delete", "no-such-group", group, "--yes", fails=True)
     assert (ended.exit_code, ended.stdout) == (1, f"deleted {group}\n")
-    assert "cannot delete group no-such-group" in ended.stderr
+    assert "group no-such-group: there is no such group" in ended.stderr
     assert "no such group" in run("describe", group, fails=True).stderr
     assert "no such group" in run("delete", group, "--yes", fails=True).stderr
 
@@ -183,7 +183,7 @@ def test_only_states_that_groups_can_be_in(group: str) -> None:
     assert group in run("list", "--state", "empty", "--names").stdout.splitlines()
     refused = run("list", "--state", "Busy", fails=True)
     assert refused.exit_code == 2
-    assert "'Busy' is no state of a group; expected Empty, Stable" in refused.stderr
+    assert "'Busy' is not a state of a group; expected Empty, Stable" in refused.stderr
 
 
 def test_a_full_partition_without_a_commit_is_no_lag_of_zero(
@@ -222,7 +222,7 @@ def test_a_static_member_on_a_topic_that_was_deleted(cluster: Cluster, topic: st
         member.pause(member.assignment())  # one that fetches finds out, and leaves the topic by itself
         Admin(cluster).delete_topic(topic)
         shown = run("describe", group)
-        assert f"warning: {topic} partition 1: it does not exist any more" in shown.stderr
+        assert f"warning: {topic} partition 1: it no longer exists" in shown.stderr
         assert "1 member, lag 0, coordinator" in shown.stdout
         refused = run("reset", group, "--to", "earliest", fails=True).stderr
         assert "(one with an instance id stays for its session timeout)" in refused

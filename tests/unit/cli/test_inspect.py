@@ -3,12 +3,13 @@
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crc32c import crc32c
 from typer.testing import CliRunner
 
-from skidway.cli.inspect import app
+from skidway.cli.commands.inspect import app
 from skidway.records.batch import stamp
 from skidway.records.compression import Codec
 from skidway.records.record import Record, build_batch
@@ -63,7 +64,7 @@ def segment(directory: Path) -> Segment:
     return Segment(directory)
 
 
-def inspect(path: Path, *options: str) -> tuple[int, list[dict]]:
+def inspect(path: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:
     result = CliRunner().invoke(app, ["log", str(path), "--json", *options])
     return result.exit_code, json.loads(result.stdout)
 
@@ -131,13 +132,13 @@ def test_a_batch_with_the_wrong_offset(directory: Path, segment: Segment) -> Non
     data = bytearray(segment.log.read_bytes())
     struct.pack_into(">q", data, segment.positions[5], 7)
     segment.log.write_bytes(data)
-    assert (".log", "offset 7 where at least 50 was due") in damages(directory)
+    assert (".log", "offset 7 where at least 50 was expected") in damages(directory)
 
 
 def test_an_index_entry_that_points_into_the_middle_of_a_batch(directory: Path, segment: Segment) -> None:
     segment.index.write_bytes(struct.pack(">ii", 39, segment.positions[3] + 5))
     assert [suffix for suffix, _ in damages(directory)] == [".index"]
-    assert "where no batch begins" in damages(directory)[0][1]
+    assert "where no batch starts" in damages(directory)[0][1]
 
 
 def test_an_index_entry_with_another_batchs_offset(directory: Path, segment: Segment) -> None:
@@ -150,7 +151,7 @@ def test_index_entries_out_of_order_or_behind_the_end(directory: Path, segment: 
     segment.index.write_bytes(entries)
     assert any("does not come after" in text for _, text in damages(directory))
     segment.index.write_bytes(struct.pack(">ii", 500, 1_000_000))
-    assert any("behind the last whole batch" in text for _, text in damages(directory))
+    assert any("after the last whole batch" in text for _, text in damages(directory))
 
 
 def test_a_time_index_that_would_skip_records(directory: Path, segment: Segment) -> None:
@@ -179,6 +180,18 @@ def test_missing_indexes_are_one_note(directory: Path, segment: Segment) -> None
     assert [(finding["damage"], finding["text"][:13]) for finding in report["findings"]] == [(False, "2 index files")]
 
 
+def test_notes_are_counted_and_shown_on_request(directory: Path, segment: Segment) -> None:
+    """A running broker has no indexes on disk for what it wrote since the last checkpoint."""
+    segment.index.unlink()
+    plain = CliRunner().invoke(app, ["log", str(directory)])
+    assert "note:" not in plain.output
+    assert "1 note on what a broker repairs by itself; --verbose shows it" in plain.stderr
+    verbose = CliRunner().invoke(app, ["log", str(directory), "--verbose"])
+    assert verbose.output.count("note:") == 1
+    segment.flip(segment.positions[1] + 70)
+    assert "damage:" in CliRunner().invoke(app, ["log", str(directory)]).output
+
+
 def test_deleted_topics_are_passed_over_unless_named(tmp_path: Path, segment: Segment) -> None:
     gone = tmp_path / "old-0.0123456789abcdef0123456789abcdef-delete"
     Segment(gone)
@@ -202,7 +215,7 @@ def test_records_that_do_not_parse_are_found_only_by_the_deep_look(directory: Pa
     stamp(batch, segment.end_offset, leader_epoch=3)
     segment.log.write_bytes(segment.log.read_bytes() + batch)
     assert damages(directory) == []
-    assert any("records cannot be read" in text for _, text in damages(directory, "--deep"))
+    assert any("cannot read the records" in text for _, text in damages(directory, "--deep"))
 
 
 def snapshot(count: int, extra: bytes = b"") -> bytes:

@@ -2,17 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
-from skidway.cli.inspect import app
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
-from skidway.client.producer import Producer
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.producer import Producer
+from skidway.cli.commands.inspect import app
 from skidway.testing import Broker
 
 
-def inspect(data_dir: Path) -> dict[str, dict]:
+def inspect(data_dir: Path) -> dict[str, dict[str, Any]]:
     result = CliRunner().invoke(app, ["log", str(data_dir), "--deep", "--json"])
     assert result.exit_code == 0, result.stdout
     return {Path(report["directory"]).name: report for report in json.loads(result.stdout)}
@@ -26,7 +27,7 @@ def write(broker: Broker, count: int) -> None:
                     producer.send("t", b"%d" % number * 20, key=b"k%d" % number)
 
 
-def records(report: dict) -> int:
+def records(report: dict[str, Any]) -> int:
     return sum(segment["records"] for segment in report["segments"])
 
 

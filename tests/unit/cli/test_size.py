@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from skidway.cli import size
+from skidway.cli.commands import size
 from skidway.cli.sizing import Load, Machine, Margins, Sizing, size_cluster
 
 DAY_S = 86_400

@@ -5,8 +5,9 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
-from skidway.client.addresses import Address
+from skidway.blocking_client.addresses import Address
 from skidway.wire.headers import RequestHeader, read_request_header, response_header
 from skidway.wire.message import Message
 from skidway.wire.registry import api
@@ -49,7 +50,7 @@ class ScriptedPeer:
 
 def reply(header: RequestHeader, message: Message, *, version: int | None = None) -> bytes:
     spoken = header.version if version is None else version
-    parts: list = [response_header(header.api_key, spoken, header.correlation_id)]
+    parts: list[Any] = [response_header(header.api_key, spoken, header.correlation_id)]
     api(header.api_key).response.encoder(spoken)(message, parts)
     return b"".join(parts)
 

@@ -1,8 +1,8 @@
 """What a reader of committed records sees of a log with open, committed and aborted transactions."""
 
-from skidway.client.cluster import Cluster
-from skidway.client.consumer import Consumer
-from skidway.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.offsets import READ_COMMITTED, READ_UNCOMMITTED
+from skidway.blocking_client.reader import Reader
 from skidway.records.batch import stamp
 from skidway.records.control import EndTransaction, end_transaction_batch
 from skidway.records.record import Record, build_batch
@@ -38,10 +38,10 @@ class Story:
         return self.offset - 1
 
     def read(self, isolation_level: int, aborted: list[tuple[int, int]], start: int = 0) -> tuple[list[str], int]:
-        consumer = Consumer(Cluster("nowhere:1"), "t", {0: start}, isolation_level=isolation_level)
+        reader = Reader(Cluster("nowhere:1"), {("t", 0): start}, isolation_level=isolation_level)
         listed = [AbortedTransaction(producer, first) for producer, first in aborted]
         answer = PartitionData(partition_index=0, records=bytes(self.data), aborted_transactions=listed)
-        return [(record.value or b"").decode() for record in consumer._take(answer)], consumer.positions[0]
+        return [(record.value or b"").decode() for record in reader._take(("t", 0), answer)], reader.positions["t", 0]
 
 
 def test_only_aborted_records_are_hidden_and_only_until_their_marker() -> None:
@@ -81,6 +81,6 @@ def test_a_producer_that_aborts_twice() -> None:
 
 def test_records_before_the_wanted_offset_in_the_same_batch_are_left_out() -> None:
     batch = build_batch([Record(0, 1, None, str(number).encode()) for number in range(5)])
-    consumer = Consumer(Cluster("nowhere:1"), "t", {0: 3})
-    seen = consumer._take(PartitionData(partition_index=0, records=bytes(batch)))
+    reader = Reader(Cluster("nowhere:1"), {("t", 0): 3})
+    seen = reader._take(("t", 0), PartitionData(partition_index=0, records=bytes(batch)))
     assert [record.value for record in seen] == [b"3", b"4"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from skidway.client.addresses import Address, parse_bootstrap
-from skidway.client.errors import BadAddress
+from skidway.blocking_client.addresses import Address, parse_bootstrap
+from skidway.blocking_client.errors import BadAddress
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,24 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from scripted import Answer, ScriptedPeer, reply, versions
 
-from skidway.client import cluster as cluster_module
-from skidway.client.addresses import Address
-from skidway.client.cluster import Cluster
-from skidway.client.connection import Connection
-from skidway.client.errors import BadReply, ConnectionLost, NotReady, ReplyTimeout, Unreachable, Unsendable, Unsupported
+from skidway.blocking_client import cluster as cluster_module
+from skidway.blocking_client.addresses import Address
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.connection import Connection
+from skidway.blocking_client.errors import (
+    BadReply,
+    ConnectionLost,
+    NotReady,
+    ReplyTimeout,
+    Unreachable,
+    Unsendable,
+    Unsupported,
+)
 from skidway.errors import ErrorCode
 from skidway.wire.headers import RequestHeader
 from skidway.wire.schema.api_versions import ApiVersion, ApiVersionsResponse
@@ -46,7 +55,7 @@ def after_versions(answer: Answer) -> Answer:
     return lambda header: reply(header, EVERYTHING) if header.api_key == API_VERSIONS else answer(header)
 
 
-def test_the_highest_common_version_is_spoken(peer) -> None:
+def test_the_highest_common_version_is_spoken(peer: Any) -> None:
     def answer(header: RequestHeader) -> bytes:
         if header.api_key == API_VERSIONS:
             return reply(header, versions(k18=(0, 4), k3=(2, 7)))
@@ -59,7 +68,7 @@ def test_the_highest_common_version_is_spoken(peer) -> None:
     assert old.seen == [(API_VERSIONS, 4), (METADATA, 7)]
 
 
-def test_a_broker_that_refuses_our_api_versions_is_asked_again_as_it_wishes(peer) -> None:
+def test_a_broker_that_refuses_our_api_versions_is_asked_again_as_it_wishes(peer: Any) -> None:
     def answer(header: RequestHeader) -> bytes:
         if header.version > 2:
             refusal = ApiVersionsResponse(
@@ -74,13 +83,13 @@ def test_a_broker_that_refuses_our_api_versions_is_asked_again_as_it_wishes(peer
     assert old.seen == [(API_VERSIONS, 4), (API_VERSIONS, 2)]
 
 
-def test_an_api_the_broker_does_not_serve(peer) -> None:
+def test_an_api_the_broker_does_not_serve(peer: Any) -> None:
     connection = Connection(peer(lambda header: reply(header, versions(k18=(0, 4)))).address)
     with pytest.raises(Unsupported, match="does not serve Metadata"):
         connection.call(MetadataRequest(), MetadataResponse)
 
 
-def test_no_version_in_common(peer) -> None:
+def test_no_version_in_common(peer: Any) -> None:
     connection = Connection(peer(lambda header: reply(header, versions(k18=(0, 4), k3=(20, 30)))).address)
     with pytest.raises(Unsupported, match=r"serves Metadata 20-30, this client speaks 0-13"):
         connection.version(METADATA)
@@ -95,16 +104,30 @@ def test_nobody_listens() -> None:
     assert str(refused.value) == f"cannot reach 127.0.0.1:{port}: connection refused; is the broker running?"
 
 
-def test_the_broker_hangs_up(peer) -> None:
+def test_nobody_listens_on_any_of_several_addresses() -> None:
+    with socket.socket() as one, socket.socket() as other:
+        for deaf in (one, other):
+            deaf.bind(("127.0.0.1", 0))
+        at = [f"127.0.0.1:{deaf.getsockname()[1]}" for deaf in (one, other)]
+        with Cluster(",".join(at)) as cluster, pytest.raises(Unreachable) as refused:
+            cluster.any_broker()
+    assert str(refused.value) == f"cannot reach {', '.join(at)}: connection refused; are the brokers running?"
+
+
+def test_the_broker_hangs_up(peer: Any) -> None:
     connection = Connection(peer(after_versions(lambda header: None)).address)
     with pytest.raises(ConnectionLost, match="closed the connection"):
         connection.call(MetadataRequest(), MetadataResponse)
     assert connection.closed
 
 
-def test_the_broker_says_nothing(peer) -> None:
+def test_the_broker_says_nothing(peer: Any) -> None:
     silence = threading.Event()
-    connection = Connection(peer(after_versions(lambda header: silence.wait(60) and None)).address)
+
+    def waits(_: RequestHeader) -> None:
+        silence.wait(60)
+
+    connection = Connection(peer(after_versions(waits)).address)
     connection.reply_timeout_ms = 200
     began = time.monotonic()
     with pytest.raises(ReplyTimeout, match="did not answer in time"):
@@ -114,7 +137,7 @@ def test_the_broker_says_nothing(peer) -> None:
     assert connection.closed
 
 
-def test_a_reply_above_the_bound_is_not_read(peer) -> None:
+def test_a_reply_above_the_bound_is_not_read(peer: Any) -> None:
     address = peer(after_versions(lambda header: bytes(5_000))).address
     connection = Connection(address, reply_bytes_max=4_000)
     with pytest.raises(BadReply, match="5000 bytes"):
@@ -136,7 +159,7 @@ def test_something_else_than_kafka_listens(greeting: bytes) -> None:
             Connection(Address(*listener.getsockname()))
 
 
-def test_an_answer_to_another_question(peer) -> None:
+def test_an_answer_to_another_question(peer: Any) -> None:
     def confused(header: RequestHeader) -> bytes:
         return reply(header._replace(correlation_id=header.correlation_id + 7), MetadataResponse())
 
@@ -146,7 +169,7 @@ def test_an_answer_to_another_question(peer) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
-def test_a_reply_cut_short(peer, cut: int) -> None:
+def test_a_reply_cut_short(peer: Any, cut: int) -> None:
     answer = after_versions(lambda header: reply(header, MetadataResponse(cluster_id="a-long-enough-id"))[:-cut])
     with Connection(peer(answer).address) as connection, pytest.raises(BadReply, match="malformed"):
         connection.call(MetadataRequest(), MetadataResponse)
@@ -234,7 +257,7 @@ def test_nobody_is_left_who_does_not_hang_up(peer: Callable[[Answer], ScriptedPe
     with Cluster(f"{waiting[0]},{waiting[1]}") as cluster, pytest.raises(NotReady) as refused:
         cluster.refresh([])
     assert f"{waiting[0]}, {waiting[1]} close the connection" in str(refused.value)
-    assert "they may be waiting for a majority of the voters" in str(refused.value)
+    assert "they may be no Kafka broker, want TLS, or wait for a majority of the voters" in str(refused.value)
 
 
 def test_one_that_hangs_up_for_a_moment_is_waited_for(peer: Callable[[Answer], ScriptedPeer]) -> None:

@@ -105,7 +105,7 @@ def test_a_dead_letter_that_is_refused_for_good_is_told(monkeypatch: pytest.Monk
     world = World({0: [b"bad"]}, refusals=[Error(10)])
     life = Life(world, monkeypatch, attempts=1)
     with pytest.raises(
-        DeadLetterRefused, match="orders-dlq does not take the dead letter of orders partition 0 offset 0"
+        DeadLetterRefused, match="orders-dlq did not accept the dead letter of orders partition 0 offset 0"
     ):
         life.run()
     assert world.committed == {}

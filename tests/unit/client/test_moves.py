@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skidway.client.moves import NotEnoughBrokers, PartitionKey, Place, spread
+from skidway.blocking_client.moves import NotEnoughBrokers, PartitionKey, Place, spread
 
 
 def places(*ids: int) -> list[Place]:
@@ -63,7 +63,9 @@ def test_racks_come_before_load() -> None:
 
 
 def test_too_few_brokers_are_named() -> None:
-    with pytest.raises(NotEnoughBrokers, match="t partition 0 needs 3 brokers for its replicas, and there are 2"):
+    with pytest.raises(
+        NotEnoughBrokers, match="t partition 0 needs a broker for each of its 3 replicas, and there are 2"
+    ):
         spread({("t", 0): [1, 2, 3]}, places(1, 2))
 
 

@@ -2,14 +2,15 @@
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
-from skidway.client.consumer import Consumer
-from skidway.client.errors import ConnectionLost
-from skidway.client.producer import Producer
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.consumer import Consumer
+from skidway.blocking_client.errors import ConnectionLost
+from skidway.blocking_client.producer import Producer
 from skidway.testing import Broker
 
 
@@ -54,7 +55,7 @@ def test_a_reply_that_got_lost_does_not_double_the_batch(fresh_broker: Broker, m
         connection = cluster.leader("t", 0)
         receive = connection.receive
 
-        def lose(*args, **kwargs):
+        def lose(*args: Any, **kwargs: Any) -> None:
             receive(*args, **kwargs)
             connection.close()
             raise ConnectionLost("the answer got lost on its way")

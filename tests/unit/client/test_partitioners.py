@@ -5,7 +5,7 @@ import random
 import pytest
 from kafka.partitioner.default import murmur2 as peer_murmur2
 
-from skidway.client.partitioners import Sticky, murmur2, partition_of_key
+from skidway.blocking_client.partitioners import Sticky, murmur2, partition_of_key
 
 
 @pytest.mark.parametrize("length", range(40))

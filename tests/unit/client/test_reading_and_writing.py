@@ -2,16 +2,17 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from skidway.client.admin import APPEND, DELETE, SET, Admin, ConfigChange
-from skidway.client.cluster import Cluster, NoSuchPartition, NoSuchTopic
-from skidway.client.consumer import Consumer
-from skidway.client.errors import BrokerError
-from skidway.client.offsets import EARLIEST, LATEST, find_offsets, offsets_at
-from skidway.client.partitioners import partition_of_key
-from skidway.client.producer import Delivered, Producer
+from skidway.blocking_client.admin import APPEND, DELETE, SET, Admin, ConfigChange
+from skidway.blocking_client.cluster import Cluster, NoSuchPartition, NoSuchTopic
+from skidway.blocking_client.consumer import Consumer
+from skidway.blocking_client.errors import BrokerError
+from skidway.blocking_client.offsets import EARLIEST, LATEST, find_offsets, offsets_at
+from skidway.blocking_client.partitioners import partition_of_key
+from skidway.blocking_client.producer import Delivered, Producer
 from skidway.errors import ErrorCode
 from skidway.records.compression import Codec
 from waiting import eventually
@@ -28,7 +29,7 @@ def admin(cluster: Cluster) -> Admin:
     return Admin(cluster)
 
 
-def read_all(cluster: Cluster, topic: str) -> list:
+def read_all(cluster: Cluster, topic: str) -> list[Any]:
     starts = offsets_at(cluster, topic, list(cluster.topic(topic).partitions), EARLIEST)
     return list(Consumer(cluster, topic, starts).read())
 
@@ -63,7 +64,7 @@ def test_acks(cluster: Cluster, admin: Admin, name: str, acks: int) -> None:
         for number in range(10):
             producer.send(name, b"%d" % number)
     assert [(receipt.records, receipt.base_offset) for receipt in receipts] == [(10, -1 if acks == 0 else 0)]
-    assert eventually(lambda: len(read_all(cluster, name)) == 10)
+    eventually(lambda: len(read_all(cluster, name)) == 10)
     assert [record.value for record in read_all(cluster, name)] == [b"%d" % number for number in range(10)]
 
 
@@ -85,12 +86,12 @@ def test_a_batch_sent_twice_is_stored_once(cluster: Cluster, admin: Admin, name:
     sent: list[bytes] = []
     close = producer._close
 
-    def keep(*args):
+    def keep(*args: Any) -> Any:
         outgoing = close(*args)
         sent.append(bytes(outgoing.batch))
         return outgoing
 
-    producer._close = keep
+    producer._close = keep  # type: ignore[method-assign,assignment]
     producer.send_now(name, b"once")
     again = producer.send_batch(name, 0, sent[0], 1)
     assert again.base_offset == 0
@@ -136,7 +137,7 @@ def test_following_sees_what_comes_later(cluster: Cluster, admin: Admin, name: s
 
 def test_an_offset_outside_the_log(cluster: Cluster, admin: Admin, name: str) -> None:
     admin.create_topic(name, partitions=1)
-    with pytest.raises(BrokerError, match="offset 7 lies outside the log"):
+    with pytest.raises(BrokerError, match="offset 7 is outside the log"):
         Consumer(cluster, name, {0: 7}).poll()
 
 
@@ -152,7 +153,7 @@ def test_reading_goes_on_where_the_log_starts_when_the_rest_was_deleted(
     consumer = Consumer(cluster, name, {0: 1}, on_gone=lambda *what: gone.append(what))
     assert [record.offset for record in consumer.read()] == [3, 4]
     assert gone == [(0, 1, 3)]
-    with pytest.raises(BrokerError, match="offset 1 lies outside the log, which starts at 3"):
+    with pytest.raises(BrokerError, match="offset 1 is outside the log, which starts at 3"):
         Consumer(cluster, name, {0: 1}).poll()
 
 

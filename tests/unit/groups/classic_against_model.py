@@ -296,7 +296,7 @@ class ClassicAgainstModel(RuleBasedStateMachine):
         assert listed == ([("g", described[0], described[1])] if self.model.exists else [])
         live = [each.group_id for each in self.world.ask(ListGroups(["stable", "preparingREBALANCE"]))]
         assert live == (["g"] if described[0] in ("Stable", "PreparingRebalance") else [])
-        rebuilt = ask(self.world.rebuilt(), DescribeGroup("g"), self.world.now_ms)
+        rebuilt = ask(self.world.rebuilt(), DescribeGroup("g"), self.world.now)
         assert shown(rebuilt) == self.model.described_from_log()
 
     def teardown(self) -> None:

@@ -4,10 +4,12 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from durable import check_durable
+
 from skidway.errors import MemberIdRequired, ProtocolError
-from skidway.groups.consumer import Consumer
-from skidway.groups.consumer_group import ConsumerGroup
-from skidway.groups.consumer_operations import ConsumerHeartbeat, ConsumerHeartbeatReply
+from skidway.groups.consumer.group import ConsumerGroup
+from skidway.groups.consumer.operations import ConsumerHeartbeat, ConsumerHeartbeatReply
+from skidway.groups.consumer.protocol import ConsumerProtocol
 from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.operations import (
     Heartbeat,
@@ -21,7 +23,7 @@ from skidway.groups.operations import (
 )
 from skidway.groups.records import GroupRecord, from_batches, to_batch
 from skidway.groups.settings import GroupSettings
-from skidway.runtime.replicated import Operation, Replicated
+from skidway.runtime.replicated import Now, Operation, Replicated
 from skidway.wire.registry import codec
 from skidway.wire.schema.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -66,10 +68,10 @@ def topic_id(name: str) -> bytes:
 class Checked(GroupCoordinator):
     """Deciding changes nothing."""
 
-    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+    def decide(self, operation: Operation[Any], now: Now) -> Any:
         before = repr((self.groups, self.offsets, self.deadline_ms))
         try:
-            return super().decide(operation, now_ms)
+            return super().decide(operation, now)
         finally:
             assert repr((self.groups, self.offsets, self.deadline_ms)) == before
 
@@ -87,7 +89,11 @@ class World:
         self.ask(Tick())
 
     def new_machine(self) -> Checked:
-        return Checked(self.settings, self.cluster, self.random, self, Consumer)
+        return Checked(self.settings, self.cluster, self.random, ConsumerProtocol)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, self.wall_ms())
 
     def wall_ms(self) -> int:
         return 10**12 + self.now_ms
@@ -113,7 +119,7 @@ class World:
     def ask(self, operation: Operation[Any]) -> Any:
         """The answer; a refusal is raised; None while the call waits."""
         answers: list[Any] = []
-        self.host.submit(operation, self.now_ms, answers.append)
+        self.host.submit(operation, self.now, answers.append)
         self.check_rebuilt()
         if answers and isinstance(answers[0], ProtocolError):
             raise answers[0]
@@ -144,22 +150,7 @@ class World:
             rebuilt = self.new_machine()
             for record in log:
                 rebuilt.apply(record)
-            assert set(rebuilt.groups) == set(self.host.machine.groups)
-            for group_id, group in rebuilt.groups.items():
-                if isinstance(group, ConsumerGroup):
-                    assert durable(group) == durable(self.group(group_id))
-
-
-def durable(group: ConsumerGroup) -> Any:
-    return (
-        group.epoch,
-        group.target_epoch,
-        group.members,
-        group.instances,
-        group.target,
-        group.metadata_hash,
-        group.patterns,
-    )
+            check_durable(self.host.machine, rebuilt)
 
 
 class Client:
@@ -224,7 +215,7 @@ class ClassicClient:
     def _submit(self, operation: Operation[Any]) -> Any:
         """The answer, or None while it waits; then it comes with `answer`."""
         self.replies = []
-        self.world.host.submit(operation, self.world.now_ms, self.replies.append)
+        self.world.host.submit(operation, self.world.now, self.replies.append)
         self.world.check_rebuilt()
         return self.replies[0] if self.replies else None
 

@@ -14,13 +14,13 @@ from model_world import ModelWorld, Topics, ask
 from naive_consumer_group import NaiveConsumerGroup, Partition
 
 from skidway.errors import ProtocolError
-from skidway.groups.consumer_operations import (
+from skidway.groups.consumer.operations import (
     ConsumerDescribe,
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
     DescribedConsumerGroup,
 )
-from skidway.groups.reconciliation import by_topic
+from skidway.groups.consumer.reconciliation import by_topic
 from skidway.groups.settings import GroupSettings
 
 INSTANCES = [None, None, None, "i", "i", "j"]
@@ -222,7 +222,7 @@ class ConsumersAgainstModel(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         compacted = self.world.rebuilt(compacted=True)
-        assert shown(ask(compacted, ConsumerDescribe("g"), self.world.now_ms)) == self.model.described()
+        assert shown(ask(compacted, ConsumerDescribe("g"), self.world.now)) == self.model.described()
         self.world.lose()
         self.model.restart()
 
@@ -235,7 +235,7 @@ class ConsumersAgainstModel(RuleBasedStateMachine):
         described = self.model.described()
         question = ConsumerDescribe("g")
         assert shown(self.world.ask(question)) == described
-        assert shown(ask(self.world.rebuilt(), question, self.world.now_ms)) == described
+        assert shown(ask(self.world.rebuilt(), question, self.world.now)) == described
         self.nothing_is_in_two_hands()
         epochs = (self.model.epoch, self.model.target_epoch)
         assert all(after >= before for before, after in zip(self.epochs, epochs, strict=True))

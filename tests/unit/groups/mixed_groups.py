@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from model_world import ModelWorld, Topics, ask
 
 from skidway.errors import ErrorCode, MemberIdRequired, ProtocolError
-from skidway.groups.consumer_operations import ConsumerDescribe, ConsumerHeartbeat, DescribedConsumerGroup
+from skidway.groups.consumer.operations import ConsumerDescribe, ConsumerHeartbeat, DescribedConsumerGroup
 from skidway.groups.operations import (
     CommitOffsets,
     DescribedGroup,
@@ -238,17 +238,17 @@ class MixedGroups(RuleBasedStateMachine):
             return
         kind = self.kind()
         rebuilt = self.world.rebuilt()
-        assert [(each.group_id, each.type) for each in ask(rebuilt, ListGroups(), 0)] == [
+        assert [(each.group_id, each.type) for each in ask(rebuilt, ListGroups(), self.world.now)] == [
             (each.group_id, each.type) for each in self.world.ask(ListGroups())
         ]
         if kind == "consumer":
             described = self.world.ask(ConsumerDescribe("g"))
-            assert shown(ask(rebuilt, ConsumerDescribe("g"), 0)) == shown(described)
+            assert shown(ask(rebuilt, ConsumerDescribe("g"), self.world.now)) == shown(described)
             self.consumer_group_is_legal(described)
         elif kind == "classic":
             self.classic_group_is_legal(self.world.ask(DescribeGroup("g")))
         for machine in (self.world.host.machine, rebuilt):
-            found = ask(machine, FetchOffsets("g"), self.world.now_ms)
+            found = ask(machine, FetchOffsets("g"), self.world.now)
             assert {each.partition: each.offset for each in found} == self.committed
 
     def consumer_group_is_legal(self, group: DescribedConsumerGroup) -> None:

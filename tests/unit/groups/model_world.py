@@ -9,13 +9,15 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from durable import check_durable
+
 from skidway.errors import NotCoordinator, ProtocolError
-from skidway.groups.consumer import Consumer
+from skidway.groups.consumer.protocol import ConsumerProtocol
 from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.operations import Tick
 from skidway.groups.records import GroupRecord, from_batches, to_batch
 from skidway.groups.settings import GroupSettings
-from skidway.runtime.replicated import Operation, Replicated
+from skidway.runtime.replicated import Now, Operation, Replicated
 
 WALL_MS = 10**12
 
@@ -86,13 +88,19 @@ class ModelWorld:
         """Whether what is written is committed at once."""
         self.answers: dict[int, Any] = {}
         """Of the calls answered since they were last taken away."""
+        self.reader = self.new_machine()
+        """It has read the log and nothing else: every record, through bytes, and no note."""
         self.host: Replicated[GroupCoordinator, GroupRecord] = Replicated(self.new_machine, self)
         self.tick()
 
     def new_machine(self) -> GroupCoordinator:
-        return self.machine_class(self.settings, self.topics, self.dice, self, Consumer)
+        return self.machine_class(self.settings, self.topics, self.dice, ConsumerProtocol)
 
     # Clock and store.
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, self.wall_ms())
 
     def wall_ms(self) -> int:
         return WALL_MS + self.now_ms
@@ -109,7 +117,10 @@ class ModelWorld:
         return self.end_offset if self.prompt else self.committed
 
     def append(self, records: Sequence[GroupRecord], now_ms: int) -> int:
-        self.batches.append((self.end_offset + len(records), bytes(to_batch(records, 0))))
+        batch = bytes(to_batch(records, 0))
+        self.batches.append((self.end_offset + len(records), batch))
+        for record in from_batches(batch):
+            self.reader.apply(record)
         return self.end_offset
 
     def read_all(self) -> list[GroupRecord]:
@@ -124,19 +135,21 @@ class ModelWorld:
         """The call's number; its answer comes to `answers`, now or later."""
         self.calls += 1
         number = self.calls
-        self.host.submit(operation, self.now_ms, lambda reply: self.answers.__setitem__(number, reply))
+        self.host.submit(operation, self.now, lambda reply: self.answers.__setitem__(number, reply))
+        check_durable(self.host.machine, self.reader)
         return number
 
     def ask(self, operation: Operation[Any]) -> Any:
         """For questions that are not a step: the answer by the state appended so far, committed or not."""
-        return ask(self.host.machine, operation, self.now_ms)
+        return ask(self.host.machine, operation, self.now)
 
     def take_answers(self) -> dict[int, Any]:
         answers, self.answers = self.answers, {}
         return answers
 
     def tick(self) -> None:
-        self.host.submit(Tick(), self.now_ms, lambda reply: None)
+        self.host.submit(Tick(), self.now, lambda reply: None)
+        check_durable(self.host.machine, self.reader)
 
     def tick_if_due(self) -> None:
         for _ in range(100):
@@ -154,6 +167,7 @@ class ModelWorld:
         cut = self.end_offset if keep_all else self.committed_offset
         self.batches = [(end, batch) for end, batch in self.batches if end <= cut]
         self.committed = min(self.committed, self.end_offset)
+        self.reader = self.rebuilt()
         self.host.on_lost(NotCoordinator())
         self.tick()
 
@@ -169,9 +183,9 @@ class ModelWorld:
         return machine
 
 
-def ask(machine: GroupCoordinator, operation: Operation[Any], now_ms: int) -> Any:
+def ask(machine: GroupCoordinator, operation: Operation[Any], now: Now) -> Any:
     """What it would answer; a refusal is returned."""
     try:
-        return machine.decide(operation, now_ms).reply
+        return machine.decide(operation, now).reply
     except ProtocolError as refusal:
         return refusal

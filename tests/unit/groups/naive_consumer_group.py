@@ -16,7 +16,7 @@ from typing import Any
 from model_world import Topics
 from naive_classic_group import error
 
-from skidway.groups.consumer_operations import ConsumerHeartbeat
+from skidway.groups.consumer.operations import ConsumerHeartbeat
 from skidway.groups.settings import GroupSettings
 
 Partition = tuple[bytes, int]

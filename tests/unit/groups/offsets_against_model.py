@@ -16,7 +16,7 @@ from naive_classic_group import error
 from naive_offsets import NaiveOffsets
 
 from skidway.errors import ErrorCode
-from skidway.groups.consumer_operations import ConsumerHeartbeat, ConsumerHeartbeatReply
+from skidway.groups.consumer.operations import ConsumerHeartbeat, ConsumerHeartbeatReply
 from skidway.groups.operations import (
     CommitOffsets,
     DeleteGroup,
@@ -120,7 +120,7 @@ class OffsetsAgainstModel(RuleBasedStateMachine):
             case "nameless":
                 member_id = ""
         self.offset += 1
-        offsets = [OffsetToCommit(*each, self.offset, self.offset % 3, metadata) for each in partitions]
+        offsets = [OffsetToCommit(topic, index, self.offset, self.offset % 3, metadata) for topic, index in partitions]
         call = CommitOffsets(group_id, offsets, member_id, None, generation, retention_ms, version)
         number = self.world.submit(call)
         self.expect(number, self.model.commit(call))
@@ -266,4 +266,4 @@ class OffsetsAgainstModel(RuleBasedStateMachine):
         for group_id in GROUPS:
             call = FetchOffsets(group_id)
             for machine in machines:
-                assert fetched(ask(machine, call, self.world.now_ms)) == self.model.fetch(call)
+                assert fetched(ask(machine, call, self.world.now)) == self.model.fetch(call)

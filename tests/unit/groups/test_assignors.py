@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from skidway.groups.assignors import ASSIGNORS, Candidate, assign_range, assign_uniform
-from skidway.groups.reconciliation import Partitions
+from skidway.groups.consumer.assignors import ASSIGNORS, Candidate, assign_range, assign_uniform
+from skidway.groups.consumer.reconciliation import Partitions
 
 T, U, V = (name.ljust(16).encode() for name in "tuv")
 

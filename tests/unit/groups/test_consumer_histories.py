@@ -16,10 +16,12 @@ from consumer_stories import Cluster, World, named, numbered, read, written
 from weighing import check_weights
 
 from skidway.errors import ErrorCode, MemberIdRequired, NotCoordinator, ProtocolError
-from skidway.groups.consumer_group import ConsumerGroup, TopicSizes
-from skidway.groups.consumer_operations import ConsumerHeartbeat, ConsumerHeartbeatReply
-from skidway.groups.members import ClassicGroup, State
-from skidway.groups.metadata_hash import metadata_hash
+from skidway.groups.classic.group import ClassicGroup
+from skidway.groups.classic.states import Completing
+from skidway.groups.consumer.group import ConsumerGroup, TopicSizes
+from skidway.groups.consumer.metadata_hash import metadata_hash
+from skidway.groups.consumer.operations import ConsumerHeartbeat, ConsumerHeartbeatReply
+from skidway.groups.consumer.reconciliation import NO_PARTITIONS, by_topic
 from skidway.groups.operations import (
     Heartbeat,
     JoinGroup,
@@ -30,7 +32,6 @@ from skidway.groups.operations import (
     SyncReply,
     Tick,
 )
-from skidway.groups.reconciliation import NO_PARTITIONS, by_topic
 from skidway.groups.settings import GroupSettings
 from skidway.runtime.replicated import Operation
 
@@ -141,7 +142,7 @@ class History(World):
         self.host.on_committed(self.committed)
 
     def submit(self, operation: Operation[Any], respond: Any) -> None:
-        self.host.submit(operation, self.now_ms, respond)
+        self.host.submit(operation, self.now, respond)
         if self.random.random() < 0.7:
             self.commit()
 
@@ -285,9 +286,9 @@ class History(World):
             self.check_hands(
                 client
                 for client in self.classic
-                if client.member_id in group.members
-                and client.generation == group.generation
-                and group.state != State.COMPLETING
+                if client.member_id in group.live.current.members
+                and client.generation == group.live.current.number
+                and not isinstance(group.live.state, Completing)
             )
 
     def check_hands(self, clients: Any) -> None:
@@ -314,8 +315,8 @@ class History(World):
                 assert member.assigned == group.target.get(member.member_id, NO_PARTITIONS)
                 assert member.epoch == group.target_epoch == group.epoch
         assert set(group.instances.values()) == {each.member_id for each in members.values() if each.instance_id}
-        assert set(group.sessions) == set(members)
-        for timer in (group.revocations, group.joins, group.syncs):
+        assert set(group.live.sessions) == set(members)
+        for timer in (group.live.revocations, group.live.joins, group.live.syncs):
             assert set(timer) <= set(members)
 
     def check_target(self, group: ConsumerGroup) -> None:
@@ -324,9 +325,9 @@ class History(World):
         targets = [partition for target in group.target.values() for partition in target]
         assert len(targets) == len(set(targets))
         if group.target_epoch == group.epoch and group.members:
-            if group.topics_epoch is not None:
-                assert metadata_hash(group.topics) == group.metadata_hash
-                self.topics_by_hash[group.metadata_hash] = group.topics
+            if group.live.topics_epoch is not None:
+                assert metadata_hash(group.live.topics) == group.metadata_hash
+                self.topics_by_hash[group.metadata_hash] = group.live.topics
             # A loaded group knows its topics by their hash alone until a member is heard of.
             topics = self.topics_by_hash[group.metadata_hash]
             names = {topic_id: name for name, (topic_id, _) in topics.items()}

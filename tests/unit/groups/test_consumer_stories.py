@@ -21,8 +21,8 @@ from skidway.errors import (
     UnsupportedAssignor,
     UnsupportedVersion,
 )
-from skidway.groups.consumer_operations import ConsumerDescribe, ConsumerHeartbeat
-from skidway.groups.metadata_hash import metadata_hash
+from skidway.groups.consumer.metadata_hash import metadata_hash
+from skidway.groups.consumer.operations import ConsumerDescribe, ConsumerHeartbeat
 from skidway.groups.operations import (
     CommitOffsets,
     DeleteGroup,

@@ -6,8 +6,9 @@ from weighing import check_weights
 
 from skidway.errors import GroupMaxSizeReached, InvalidGroupId, InvalidRegularExpression, PolicyViolation
 from skidway.groups.bounds import GROUP_BYTES, MEMBER_BYTES, OFFSET_BYTES
-from skidway.groups.consumer import Consumer
-from skidway.groups.consumer_operations import ConsumerHeartbeat
+from skidway.groups.consumer.operations import ConsumerHeartbeat
+from skidway.groups.consumer.patterns import PER_GROUP_MAX
+from skidway.groups.consumer.protocol import ConsumerProtocol
 from skidway.groups.coordinator import FORGOTTEN_RECORDS_PER_TICK_MAX
 from skidway.groups.operations import (
     CommitOffsets,
@@ -20,7 +21,6 @@ from skidway.groups.operations import (
     SyncGroup,
     Tick,
 )
-from skidway.groups.patterns import PER_GROUP_MAX
 from skidway.limits import Limits
 
 
@@ -30,7 +30,7 @@ class Bounded(World):
         super().__init__(Cluster(t=5_000, u=2))
 
     def new_machine(self) -> Checked:
-        return Checked(self.settings, self.cluster, self.random, self, Consumer, self.limits)
+        return Checked(self.settings, self.cluster, self.random, ConsumerProtocol, self.limits)
 
     def commit(self, group: str, *partitions: int, metadata: str = "") -> None:
         self.ask(CommitOffsets(group, [OffsetToCommit("t", number, 1, -1, metadata) for number in partitions]))

@@ -1,7 +1,7 @@
 """Random histories of classic groups: clients that join, sync, commit, fall silent and leave, a log that commits
 late, and coordinators that are lost with the uncommitted end of it.
 
-After every step: a decision changed nothing by itself; what was settled is what the log says; no partition belongs to
+After every step: a decision changed nothing by itself; what is durable is what the log says; no partition belongs to
 two members that could commit for it; and nobody is forgotten, neither a call nor a member.
 """
 
@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from durable import check_durable
 from weighing import check_weights
 
 from skidway.errors import ErrorCode, MemberIdRequired, NotCoordinator, ProtocolError
+from skidway.groups.classic.group import ClassicGroup
+from skidway.groups.classic.states import Completing, Empty, Preparing, Stable
 from skidway.groups.coordinator import GroupCoordinator
-from skidway.groups.members import ClassicGroup, State
 from skidway.groups.operations import (
     CommitOffsets,
     DeleteGroup,
@@ -32,7 +34,7 @@ from skidway.groups.operations import (
 )
 from skidway.groups.records import GroupRecord, from_batches, to_batch
 from skidway.groups.settings import GroupSettings
-from skidway.runtime.replicated import Operation, Replicated
+from skidway.runtime.replicated import Now, Operation, Replicated
 
 GROUPS = ["g", "h"]
 PARTITIONS = range(6)
@@ -42,10 +44,10 @@ STEPS = 250
 class Checked(GroupCoordinator):
     """Deciding twice from the same state would do: it leaves everything as it was."""
 
-    def decide(self, operation: Operation[Any], now_ms: int) -> Any:
+    def decide(self, operation: Operation[Any], now: Now) -> Any:
         before = self.picture()
         try:
-            return super().decide(operation, now_ms)
+            return super().decide(operation, now)
         finally:
             assert self.picture() == before
 
@@ -89,7 +91,6 @@ class History:
         self.now_ms = 0
         self.batches: list[tuple[int, bytes]] = []
         self.committed_offset = 0
-        self.settled: dict[str, Any] = {}
         self.acknowledged: dict[tuple[str, int], int] = {}
         self.attempted: dict[tuple[str, int], set[int]] = {}
         self.calls = self.answers = self.losses = 0
@@ -107,7 +108,11 @@ class History:
     # What the host needs.
 
     def new_machine(self) -> Checked:
-        return Checked(self.settings, OneTopic(), self.random, self)
+        return Checked(self.settings, OneTopic(), self.random)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, self.wall_ms())
 
     def wall_ms(self) -> int:
         return 10**12 + self.now_ms
@@ -135,7 +140,7 @@ class History:
             self.answers += 1
             respond(reply)
 
-        self.host.submit(operation, self.now_ms, answered)
+        self.host.submit(operation, self.now, answered)
         if self.random.random() < 0.7:
             self.commit()
 
@@ -152,7 +157,6 @@ class History:
         cut = self.random.choice([self.committed_offset, self.end_offset])
         self.batches = [(end, batch) for end, batch in self.batches if end <= cut]
         self.host.on_lost(NotCoordinator())
-        self.settled = {each.group_id: durable(each) for each in self.groups()}
         self.tick()
         for (group_id, partition), offset in self.acknowledged.items():
             known = self.host.machine.offsets.of(group_id).get(("t", partition))
@@ -312,59 +316,55 @@ class History:
         assert rebuilt.offsets == self.host.machine.offsets
         for group in self.groups():
             self.check_group(group)
-            if group.state in (State.STABLE, State.EMPTY):
-                self.settled[group.group_id] = durable(group)
-            in_log = rebuilt.groups[group.group_id]
-            assert isinstance(in_log, ClassicGroup)
-            assert durable(in_log) == self.settled.get(group.group_id, durable(in_log))
-        assert set(rebuilt.groups) == set(self.host.machine.groups)
-        self.settled = {group_id: value for group_id, value in self.settled.items() if group_id in rebuilt.groups}
+        check_durable(self.host.machine, rebuilt)
 
     def check_group(self, group: ClassicGroup) -> None:
-        members = set(group.members)
-        for known in (group.joins, group.syncs, group.newcomers, group.unsynced, group.sessions):
-            assert set(known) <= members
-        assert set(group.instances.values()) == {each.member_id for each in group.members.values() if each.instance_id}
-        assert not members & set(group.invited)
-        assert group.leader in members or not members
-        # Nobody is forgotten: a member has a session, or waits for something that ends by time.
-        waiting = set(group.joins) | set(group.syncs)
-        assert members <= set(group.sessions) | waiting
-        match group.state:
-            case State.EMPTY:
+        live, current = group.live, group.live.current
+        members = set(current.members)
+        assert list(live.offers.by_member) == list(current.members)
+        assert set(live.sessions) <= members
+        assert set(current.instances.values()) == {
+            each.member_id for each in current.members.values() if each.instance_id
+        }
+        assert not members & set(live.invited)
+        assert current.leader in members or not members
+        waiting: set[str] = set()
+        match live.state:
+            case Empty():
                 assert not members
-            case State.PREPARING:
-                assert group.join_phase is not None
-                assert not group.syncs
-            case State.COMPLETING:
-                assert not group.joins
-                assert group.sync_deadline_ms is not None or group.leader in group.sessions
-            case State.STABLE:
+            case Preparing(joins=joins, newcomers=newcomers):
+                waiting = set(joins)
+                assert set(newcomers) <= members
+            case Completing(syncs=syncs, unsynced=unsynced):
+                waiting = set(syncs)
+                assert set(unsynced) <= members
+                assert live.state.deadline_ms is not None or current.leader in live.sessions
+            case Stable(unsynced=unsynced):
                 assert members
-                assert not waiting
+                assert set(unsynced) <= members
                 self.check_assignment(group)
+        # Nobody is forgotten: a member has a session, or waits for something that ends by time.
+        assert waiting <= members
+        assert members <= set(live.sessions) | waiting
         self.check_owners(group)
 
     def check_assignment(self, group: ClassicGroup) -> None:
-        given = [partition for member in group.members.values() for partition in bytes(member.assignment)]
+        current, offers = group.live.current, group.live.offers
+        given = [partition for member in current.members.values() for partition in bytes(member.assignment)]
         assert len(given) == len(set(given))
-        for member in group.members.values():
-            assert any(name == group.protocol_name for name, _ in member.protocols)
+        for member in current.members.values():
+            assert any(name == current.protocol_name for name, _ in offers.by_member[member.member_id])
 
     def check_owners(self, group: ClassicGroup) -> None:
         """Who could commit for a partition, as far as the clients know what they own."""
         owners: dict[int, str] = {}
         for client in self.clients:
-            if client.group_id != group.group_id or client.generation != group.generation:
+            if client.group_id != group.group_id or client.generation != group.live.current.number:
                 continue
-            if client.member_id not in group.members or group.state == State.COMPLETING:
+            if client.member_id not in group.live.current.members or isinstance(group.live.state, Completing):
                 continue
             for partition in client.partitions:
                 assert owners.setdefault(partition, client.member_id) == client.member_id
-
-
-def durable(group: ClassicGroup) -> Any:
-    return repr(group.record())
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -376,10 +376,10 @@ def test_whatever_happens_nobody_is_forgotten_and_nothing_is_owned_twice(seed: i
     # Everyone falls silent.
     history.pass_time(600_000)
     history.commit()
-    assert {group.state for group in history.groups()} <= {State.EMPTY}
+    assert all(group.is_empty for group in history.groups())
     assert history.host.held_count == 0
     assert history.answers == history.calls
     for (group_id, partition), offset in history.acknowledged.items():
         operation = FetchOffsets(group_id, [("t", partition)])
-        (found,) = history.host.machine.decide(operation, history.now_ms).reply
+        (found,) = history.host.machine.decide(operation, history.now).reply
         assert found.offset == offset or found.offset in history.attempted[group_id, partition]

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from skidway.errors import MemberIdRequired
-from skidway.groups.consumer import Consumer
-from skidway.groups.consumer_operations import ConsumerHeartbeat
+from skidway.groups.classic.group import ClassicGroup
+from skidway.groups.consumer.operations import ConsumerHeartbeat
+from skidway.groups.consumer.protocol import ConsumerProtocol
 from skidway.groups.coordinator import GroupCoordinator
-from skidway.groups.members import ClassicGroup, State
 from skidway.groups.operations import Heartbeat, JoinGroup, LeaveGroup, Leaving, SyncGroup, Tick
 from skidway.groups.records import GroupRecord
 from skidway.groups.settings import GroupSettings
-from skidway.runtime.replicated import Operation, Replicated
+from skidway.ports import Buffer
+from skidway.runtime.replicated import Now, Operation, Replicated
 
 FEW, MANY = 40, 600
 SAMPLES = 15
@@ -46,7 +47,7 @@ class Crowd:
         self.end_offset = self.committed_offset = 0
         settings, chance = GroupSettings(initial_rebalance_delay_ms=0), random.Random(1)
         self.host: Replicated[GroupCoordinator, GroupRecord] = Replicated(
-            lambda: GroupCoordinator(settings, OneTopic(), chance, self, Consumer), self
+            lambda: GroupCoordinator(settings, OneTopic(), chance, ConsumerProtocol), self
         )
         self.ids = [""] * size
         self.generations = [-1] * size
@@ -68,11 +69,11 @@ class Crowd:
 
     def submit(self, operation: Operation[Any], respond: Any = lambda reply: None) -> None:
         if not tracemalloc.is_tracing():
-            self.host.submit(operation, 0, respond)
+            self.host.submit(operation, Now(0, self.wall_ms()), respond)
             return
         tracemalloc.reset_peak()
         before, _ = tracemalloc.get_traced_memory()
-        self.host.submit(operation, 0, respond)
+        self.host.submit(operation, Now(0, self.wall_ms()), respond)
         self.peaks.append(tracemalloc.get_traced_memory()[1] - before)
 
     def bytes_of_a_step(self) -> float:
@@ -88,7 +89,7 @@ class Crowd:
             else:
                 self.generations[number] = reply.generation
 
-        protocols = [("range", b"\0\0\0\0\0\1\0\1t\0\0\0\1" + bytes([turn]))]
+        protocols: list[tuple[str, Buffer]] = [("range", b"\0\0\0\0\0\1\0\1t\0\0\0\1" + bytes([turn]))]
         who = (self.ids[number], None, "client", "/host")
         self.submit(JoinGroup("g", *who, 30_000, 60_000, "consumer", protocols), joined)
 
@@ -105,8 +106,8 @@ class Crowd:
             self.sync(number)
         group = self.host.machine.groups["g"]
         assert isinstance(group, ClassicGroup)
-        assert group.state == State.STABLE
-        assert len(group.members) == self.size
+        assert group.state_name == "Stable"
+        assert len(group.durable.members) == self.size
 
     def sync(self, number: int) -> None:
         self.submit(SyncGroup("g", self.ids[number], None, self.generations[number]))

@@ -13,8 +13,8 @@ from skidway.groups.settings import GroupSettings
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.runtime.log_store import LogStore
-from skidway.runtime.replicated import Operation, Replicated
-from skidway.sim.disk import SimDisk
+from skidway.runtime.replicated import Now, Operation, Replicated
+from skidway.sim.world.disk import SimDisk
 
 DIRECTORY = "__consumer_offsets-3"
 WALL_MS = 1_700_000_000_000
@@ -48,7 +48,11 @@ class Broker:
         self.ask(Tick())
 
     def machine(self) -> GroupCoordinator:
-        return GroupCoordinator(GroupSettings(), Topics(), random.Random(1), self)
+        return GroupCoordinator(GroupSettings(), Topics(), random.Random(1))
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, self.wall_ms())
 
     def wall_ms(self) -> int:
         return WALL_MS + self.now_ms
@@ -57,7 +61,7 @@ class Broker:
         return self.now_ms
 
     def submit(self, operation: Operation[Any]) -> None:
-        self.host.submit(operation, self.now_ms, self.replies.append)
+        self.host.submit(operation, self.now, self.replies.append)
 
     def sync(self) -> None:
         ticket = self.log.begin_sync()

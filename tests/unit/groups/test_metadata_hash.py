@@ -3,8 +3,8 @@ those of the function itself from the library it uses (hash4j 0.22)."""
 
 import pytest
 
-from skidway.groups.metadata_hash import metadata_hash
-from skidway.groups.xxh3 import xxh3_64
+from skidway.groups.consumer.metadata_hash import metadata_hash
+from skidway.groups.consumer.xxh3 import xxh3_64
 
 ONE = ("p7e3cdb-a", (bytes.fromhex("ca18c619348540d68dcfa1b8a27410b7"), 2))
 TWO = ("p7e3cdb-b", (bytes.fromhex("12e6c7cb8b444aba9bd798f99d926ece"), 1))

@@ -11,8 +11,8 @@ from skidway.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from skidway.groups.consumer_operations import ConsumerDescribe
-from skidway.groups.members import ClassicGroup
+from skidway.groups.classic.group import ClassicGroup
+from skidway.groups.consumer.operations import ConsumerDescribe
 from skidway.groups.operations import CommitOffsets, JoinReply, OffsetToCommit
 from skidway.groups.settings import GroupSettings
 
@@ -78,12 +78,13 @@ def test_the_last_member_of_the_consumer_protocol_turns_the_group_back(world: Wo
     carl.leave()
     group = classic(world)
     assert group.state_name == "PreparingRebalance"
-    assert set(group.members) == {anna.member_id, bert.member_id}
+    assert set(group.live.current.members) == {anna.member_id, bert.member_id}
+    before = group.live.current.number
     for client in (anna, bert):
         assert isinstance(client.beat(), IllegalGeneration | RebalanceInProgress)
         client.join()
     anna.joined()
-    assert bert.generation == anna.generation == group.generation + 1
+    assert bert.generation == anna.generation == before + 1
     bert.sync()
     anna.sync(**{anna.member_id: ["t-0", "t-1"], bert.member_id: ["t-2", "t-3"]})
     assert classic(world).state_name == "Stable"
@@ -96,9 +97,9 @@ def test_who_does_not_join_after_that_is_left_behind(world: World) -> None:
     carl.leave()
     anna.join()
     world.pass_time(9_999)
-    assert len(classic(world).members) == 2
+    assert len(classic(world).live.current.members) == 2
     world.pass_time(1)
-    assert list(classic(world).members) == [anna.member_id]
+    assert list(classic(world).live.current.members) == [anna.member_id]
     assert isinstance(bert.beat(), UnknownMemberId)
 
 
@@ -125,7 +126,7 @@ def test_it_turns_back_as_well_when_that_member_falls_silent(world: World) -> No
             if client.beat() is not None:
                 client.join()
                 client.sync()
-    assert set(classic(world).members) == {anna.member_id, bert.member_id}
+    assert set(classic(world).live.current.members) == {anna.member_id, bert.member_id}
 
 
 def test_who_waits_in_a_classic_rebalance_is_told_to_join_the_new_group(world: World) -> None:
@@ -191,7 +192,7 @@ def test_a_static_member_changes_protocol_and_back(world: World) -> None:
     assert list(world.group().members) == ["anna-2"]
     again = ClassicClient(world, "anna-3", "t", instance_id="i")
     assert isinstance(again.join(), JoinReply)
-    assert list(classic(world).members) == [again.member_id]
+    assert list(classic(world).live.current.members) == [again.member_id]
     assert isinstance(again.join(), JoinReply)
 
 
@@ -240,7 +241,7 @@ def test_an_empty_group_follows_whoever_comes_next(world: World) -> None:
     carl.leave()
     anna = ClassicClient(world, "anna", "t")
     anna.join()
-    assert classic(world).members
+    assert classic(world).live.current.members
     anna.leave()
     assert classic(world).is_empty
     assert carl.beat() == "1 t-0 t-1 t-2 t-3"

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from skidway.errors import InvalidRegularExpression
-from skidway.groups.patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX, Pattern, Patterns
+from skidway.groups.consumer.patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX, Pattern, Patterns
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
 """A log that is written, settled and compacted by hand, on a simulated disk."""
 
 from skidway.limits import Limits
-from skidway.log.cleaning import Compaction, DirectCompactor
-from skidway.log.compaction import CompactionResult
+from skidway.log.compaction.cleaning import Compaction, DirectCompactor
+from skidway.log.compaction.compaction import CompactionResult
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.records.batch import BatchHeader, crc_matches, iter_headers, read_header
 from skidway.records.record import Record, build_batch, read_records
-from skidway.sim.disk import SimDisk
+from skidway.sim.world.disk import SimDisk
 
 NOW = 1_700_000_000_000
 DAY = 24 * 3600 * 1000

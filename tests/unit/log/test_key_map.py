@@ -3,14 +3,15 @@
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
-from skidway.log.key_map import KeyMap, LargeMap, SmallMap, keys_within, make_map
+from skidway.log.compaction.key_map import KeyMap, LargeMap, SmallMap, keys_within, make_map
 
 
 @pytest.mark.parametrize("make", [SmallMap, lambda: LargeMap(3000)])
-def test_the_last_number_of_each_key_is_known(make) -> None:
+def test_the_last_number_of_each_key_is_known(make: Callable[[], SmallMap | LargeMap]) -> None:
     draw = random.Random(1)
     keys = [draw.randbytes(draw.choice([0, 1, 5, 15, 16, 17, 47, 48, 49, 300])) for _ in range(2000)]
     mapping: KeyMap = make()
@@ -44,7 +45,7 @@ def test_memory_stays_within_its_bound() -> None:
     """600,000 keys of 20 bytes, in a process of its own; 10 million are for `bench.compaction`."""
     script = """
 import resource
-from skidway.log.key_map import make_map
+from skidway.log.compaction.key_map import make_map
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 mapping = make_map(600_000)
 for number in range(600_000):

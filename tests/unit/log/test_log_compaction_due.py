@@ -13,8 +13,8 @@ from compaction_by_hand import (
     write,
 )
 
-from skidway.log.cleaning import roll_overdue
-from skidway.sim.disk import SimDisk
+from skidway.log.compaction.cleaning import roll_overdue
+from skidway.sim.world.disk import SimDisk
 
 
 def test_the_dirty_ratio_decides() -> None:

@@ -6,11 +6,12 @@ import pytest
 from log_by_hand import checkpoint
 
 from skidway.errors import CorruptMessage, StorageError
+from skidway.log.bounds import Bound
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.records.batch import CONTROL_BIT, read_header, set_crc, stamp
 from skidway.records.record import Record, build_batch
-from skidway.sim.disk import SimDisk
+from skidway.sim.world.disk import SimDisk
 
 NOW = 1_700_000_000_000
 
@@ -76,7 +77,7 @@ def test_batches_arrive_as_they_were_sent() -> None:
     assert (appended.base_offset, appended.end_offset, appended.size, appended.count) == (0, 6, len(sent), 3)
     assert (log.end_offset, log.high_watermark) == (6, 0)
     assert log.epochs.entries() == [(4, 0), (5, 4)]
-    slice_ = log.read(0, 1 << 20, committed=False)
+    slice_ = log.read(0, 1 << 20, Bound.END)
     assert slice_ is not None
     assert slice_.read() == sent
     log.advance_high_watermark(4)
@@ -113,7 +114,7 @@ def test_a_follower_looks_as_if_it_had_appended_one_by_one(seed: int) -> None:
         sequence += count if producer_id == 7 else 0
         leader.append(data, read_header(data), epoch, NOW)
     while follower.end_offset < leader.end_offset:
-        slice_ = leader.read(follower.end_offset, draw.randrange(1, 2000), committed=False)
+        slice_ = leader.read(follower.end_offset, draw.randrange(1, 2000), Bound.END)
         assert slice_ is not None
         appended = follower.append_fetched(slice_.read(), NOW)
         assert appended.size == len(slice_)

@@ -6,9 +6,9 @@ import pytest
 from log_by_hand import DIRECTORY, NOW, append, checkpoint, offsets, open_log, sync
 
 from skidway.errors import StorageError
-from skidway.log.rewriting import write_anew
+from skidway.log.recovery.rewriting import write_anew
 from skidway.log.settings import LogSettings
-from skidway.sim.disk import SimDisk
+from skidway.sim.world.disk import SimDisk
 
 
 def test_a_clean_stop_leaves_nothing_to_scan() -> None:

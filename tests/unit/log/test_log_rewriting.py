@@ -10,7 +10,8 @@ from skidway.log.logs import Logs
 from skidway.log.settings import LogSettings
 from skidway.records.batch import read_header
 from skidway.records.record import Record, build_batch
-from skidway.sim.disk import Crashed, SimDisk, SimFile
+from skidway.sim.world.disk import Crashed, SimDisk, SimFile
+from skidway.steps import at_once
 
 SETTINGS = LogSettings(segment_bytes=2_000, index_interval_bytes=200, retention_ms=-1)
 NOW_MS = 1_000_000
@@ -179,7 +180,7 @@ def test_a_disk_that_fails_again_is_not_believed(failing: int) -> None:
     fail_sync(disk, log)
     logs = Logs.open(disk)
     disk.failing_syncs = {disk.syncs + failing}
-    with pytest.raises(StorageError, match=r"failed before, and writing anew .* failed too"):
+    with pytest.raises(StorageError, match=r"failed before, and writing the unsynced data again failed too"):
         logs.write_anew()
 
 
@@ -208,7 +209,7 @@ def test_the_tail_of_a_segment_that_is_proven_in_part_becomes_one_of_its_own() -
     log, _ = reload(disk)
     assert [segment.base_offset for segment in log.segments] == [0, 1, 2]
     assert [batch[1] for batch in log.batches()] == [0, 1, 2, 3]
-    assert log.offset_for_timestamp(NOW_MS) == (0, NOW_MS, 1)
+    assert at_once(log.offset_for_timestamp(NOW_MS)) == (0, NOW_MS, 1)
     append(log)
     sync(log, checkpoint=True)
     lose_power(disk)

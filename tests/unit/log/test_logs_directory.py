@@ -5,13 +5,13 @@ import random
 import pytest
 
 from skidway.errors import StorageError
-from skidway.log.checkpoints import CorruptCheckpoint, read_epochs, read_offsets, write_epochs, write_offsets
+from skidway.log.durability.checkpoints import CorruptCheckpoint, read_epochs, read_offsets, write_epochs, write_offsets
 from skidway.log.log import Log
 from skidway.log.logs import Logs, parse_directory_name, parse_partition_metadata, partition_metadata
 from skidway.log.settings import LogSettings
 from skidway.records.batch import read_header
 from skidway.records.record import Record, build_batch
-from skidway.sim.disk import SimDisk
+from skidway.sim.world.disk import SimDisk
 
 SETTINGS = LogSettings(segment_bytes=400, file_delete_delay_ms=100)
 ID = bytes(range(16))
@@ -33,9 +33,11 @@ def sync(log: Log) -> None:
 
 
 def save(logs: Logs, now_ms: int = 0) -> None:
-    ticket = logs.begin_save(now_ms)
+    if (removal := logs.begin_removal(now_ms)) is not None:
+        removal.run()
+    ticket = logs.begin_save()
     assert ticket is not None
-    assert logs.begin_save(now_ms) is None
+    assert logs.begin_save() is None
     ticket.run()
     logs.finish_save(ticket)
 
@@ -190,7 +192,7 @@ def test_a_save_under_way_does_not_bring_old_offsets_back() -> None:
     append(log, 8)
     sync(log)
     log.delete_records_before(6)
-    ticket = logs.begin_save(0)
+    ticket = logs.begin_save()
     assert ticket is not None
     logs.delete("orders", 0, 0)
     with pytest.raises(StorageError, match="still being saved"):

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from skidway.metadata import brokers, cluster_view, leadership, reassignment, snapshot, topics
+from skidway.metadata import brokers, cluster_view, copies, leadership, reassignment, snapshot, topics
 from skidway.metadata.brokers import Liveness
 from skidway.metadata.cluster_view import ClusterView
 from skidway.metadata.controller import Controller
-from skidway.metadata.image import NO_CHANGE, Image, Partition
+from skidway.metadata.image import LOST_DIRECTORY, NO_CHANGE, Image, Partition
 from skidway.metadata.operations import PartitionAlteration, RegisterBroker
 from skidway.metadata.partition_change import Election, PartitionChange
 from skidway.metadata.partition_index import PartitionIndex
@@ -369,7 +369,7 @@ def damaged_and_nobody_else() -> Iterator[None]:
 @contextmanager
 def damaged_is_taken_in() -> Iterator[None]:
     """What was said of a copy before it was given up still counts."""
-    original = leadership._give_up
+    original = copies.give_up
 
     def give_up(*arguments: Any) -> PartitionChangeRecord | None:
         record = original(*arguments)
@@ -379,13 +379,40 @@ def damaged_is_taken_in() -> Iterator[None]:
         record.leader = NO_CHANGE
         return None if record.isr is None and record.eligible_leader_replicas is None else record
 
-    with patch.object(leadership, "_give_up", give_up):
+    with patch.object(copies, "give_up", give_up):
+        yield
+
+
+@contextmanager
+def lost_is_forgotten() -> Iterator[None]:
+    """A copy that nobody can read leads where unclean elections are allowed."""
+    original = ClusterView._holds
+
+    def holds(self: ClusterView, partition: Partition, broker_id: int) -> bool:
+        is_lost = dict(zip(partition.replicas, partition.directories, strict=True)).get(broker_id) == LOST_DIRECTORY
+        return is_lost or original(self, partition, broker_id)
+
+    with patch.object(ClusterView, "_holds", holds):
+        yield
+
+
+@contextmanager
+def lost_and_forgotten_who_had_it() -> Iterator[None]:
+    """The only copy that had everything is not eligible any more: any other replica may lead without an operator."""
+    original = PartitionChange.record
+
+    def record(self: PartitionChange) -> PartitionChangeRecord | None:
+        lost = [each for each, directory in self.assigned.items() if directory == LOST_DIRECTORY]
+        self.unclean = (*self.unclean, *lost)
+        return original(self)
+
+    with patch.object(PartitionChange, "record", record):
         yield
 
 
 @contextmanager
 def _giving_up(spoil: Callable[[PartitionChange], None]) -> Iterator[None]:
-    original, record = leadership._give_up, PartitionChange.record
+    original, record = copies.give_up, PartitionChange.record
 
     def spoiled(self: PartitionChange) -> PartitionChangeRecord | None:
         spoil(self)
@@ -395,7 +422,7 @@ def _giving_up(spoil: Callable[[PartitionChange], None]) -> Iterator[None]:
         with patch.object(PartitionChange, "record", spoiled):
             return original(*arguments)
 
-    with patch.object(leadership, "_give_up", give_up):
+    with patch.object(copies, "give_up", give_up):
         yield
 
 
@@ -428,48 +455,54 @@ def settings_outlive_their_broker() -> Iterator[None]:
         yield
 
 
-FOUND_BY_DRAINS: dict[Mutant, int] = {
-    drained_only_by_name: 1,
-    drained_if_up: 2,
-    settings_outlive_their_broker: 1,
+FOUND_BY_DRAINS: dict[Mutant, tuple[int, str]] = {
+    drained_only_by_name: (1, "got something new although drained"),
+    drained_if_up: (2, "got something new although drained"),
+    settings_outlive_their_broker: (1, "settings of nobody"),
 }
 """The same, where brokers are drained."""
 
-FOUND_BY_DAMAGE: dict[Mutant, int] = {
-    damaged_stays_eligible: 0,
-    damaged_and_nobody_else: 3,
-    damaged_is_taken_in: 22,
+FOUND_BY_DAMAGE: dict[Mutant, tuple[int, str]] = {
+    damaged_stays_eligible: (0, "leads with a damaged copy"),
+    damaged_and_nobody_else: (3, "an unclean election that nobody allowed"),
+    damaged_is_taken_in: (22, "is trusted and lacks records"),
 }
 """The same, where copies are found damaged."""
 
-FOUND_BY: dict[Mutant, int] = {
-    eligible_outlive_enough: 0,
-    eligible_outlive_an_election: 10,
-    eligible_though_removed: 173,
-    settings_not_followed: 7,
-    unclean_stop_stays_eligible: 0,
-    every_stop_counts_as_clean: 1,
-    replaced_disk_leads: 0,
-    any_live_replica_leads: 0,
-    last_leader_before_eligible: 18,
-    leader_changes_within_its_epoch: 0,
-    comes_back_and_does_not_lead: 0,
-    last_leader_is_forgotten: 0,
-    partition_epoch_unchecked: 1,
-    leader_epoch_unchecked: 0,
-    old_runs_get_in_sync: 77,
-    fenced_get_in_sync: 20,
-    refused_orders_are_obeyed_late: 28,
-    fenced_stay_in_sync: 0,
-    old_runs_are_heard: 3,
-    stops_before_everybody_knows: 0,
-    two_with_one_id: 0,
-    unfenced_without_saying: 0,
-    reassignment_ends_early: 3,
-    cancelled_at_any_price: 3,
-    index_forgets_who_left: 0,
-    deciding_changes_the_image: 0,
-    snapshot_without_the_eligible: 0,
-    nothing_is_ever_due: 0,
+FOUND_BY_LOSSES: dict[Mutant, tuple[int, str]] = {
+    lost_is_forgotten: (1, "a copy that nobody can read leads"),
+    lost_and_forgotten_who_had_it: (1, "forgotten who had everything"),
 }
-"""The first seed whose storm finds it."""
+"""The same, where copies cannot be read at all."""
+
+FOUND_BY: dict[Mutant, tuple[int, str]] = {
+    eligible_outlive_enough: (0, "eligible although enough are in sync"),
+    eligible_outlive_an_election: (10, "eligible although enough are in sync"),
+    eligible_though_removed: (173, "are not all among the replicas"),
+    settings_not_followed: (7, "eligible although enough are in sync"),
+    unclean_stop_stays_eligible: (0, "is trusted and lacks records"),
+    every_stop_counts_as_clean: (1, "is trusted and lacks records"),
+    replaced_disk_leads: (0, "a broker with a new disk leads"),
+    any_live_replica_leads: (0, "an unclean election that nobody allowed"),
+    last_leader_before_eligible: (18, "an unclean election without need"),
+    leader_changes_within_its_epoch: (0, "another leader in the same epoch"),
+    comes_back_and_does_not_lead: (0, "could lead, and does not"),
+    last_leader_is_forgotten: (0, "lost for ever"),
+    partition_epoch_unchecked: (1, "a stale order is obeyed"),
+    leader_epoch_unchecked: (0, "a stale order is obeyed"),
+    old_runs_get_in_sync: (77, "is trusted and lacks records"),
+    fenced_get_in_sync: (20, "is trusted and lacks records"),
+    refused_orders_are_obeyed_late: (28, "is trusted and lacks records"),
+    fenced_stay_in_sync: (0, "there is always something due"),
+    old_runs_are_heard: (3, "an old run is heard"),
+    stops_before_everybody_knows: (0, "believes that it leads"),
+    two_with_one_id: (0, "is trusted and lacks records"),
+    unfenced_without_saying: (0, "the answer and the image differ"),
+    reassignment_ends_early: (3, "a reassignment ended before it was done"),
+    cancelled_at_any_price: (3, "lost for ever"),
+    index_forgets_who_left: (0, "the index differs from one made of the image"),
+    deciding_changes_the_image: (0, "deciding changed the image"),
+    snapshot_without_the_eligible: (0, "the snapshot tells another story"),
+    nothing_is_ever_due: (0, "the deadline and what is due differ"),
+}
+"""The first seed whose storm finds it, and the law that it breaks: another one does not count."""

@@ -15,11 +15,12 @@ from skidway.errors import ErrorCode, ProtocolError
 from skidway.limits import Limits
 from skidway.metadata import brokers
 from skidway.metadata.controller import Controller, ControllerSettings
-from skidway.metadata.image import NO_LEADER, Image, Partition
+from skidway.metadata.image import LOST_DIRECTORY, NO_LEADER, Image, Partition
 from skidway.metadata.operations import (
     AlterOp,
     AlterPartition,
     AlterReassignments,
+    AssignDirectories,
     Bootstrap,
     BrokerHeartbeat,
     ConfigChange,
@@ -41,8 +42,9 @@ from skidway.metadata.operations import (
 from skidway.metadata.partition_index import PartitionIndex, PartitionKey
 from skidway.metadata.records import from_batches, to_batch
 from skidway.metadata.snapshot import records_of
-from skidway.runtime.replicated import Operation
+from skidway.runtime.replicated import Now, Operation
 
+DIFFERENT_INDEX = "the index differs from one made of the image"
 BROKERS = (1, 2, 3, 4, 5)
 SETTINGS = ControllerSettings(session_timeout_ms=1_000, leader_imbalance_check_ms=5_000, replication_factor=3)
 LIMITS = Limits(partitions_per_topic_max=4, partitions_max=12)
@@ -86,6 +88,7 @@ class Storm:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.suspects = random.Random(f"{seed}/suspects")
+        self.losses = random.Random(f"{seed}/losses")
         self.now_ms = 0
         self.log = bytearray()
         self.end_offset = 0
@@ -97,6 +100,8 @@ class Storm:
         self.gave_up_at: dict[int, int] = {}
         """Where the log ended when a broker that wants to stop had given up what it led."""
         self.late: list[AlterPartition] = []
+        self.lost: set[tuple[int, PartitionKey]] = set()
+        """Copies that cannot be read at all, and whose brokers have said so."""
         self.refusals: dict[str, int] = {}
         self.operation: Operation[Any] = Bootstrap()
         self.controller = self._new_controller()
@@ -117,7 +122,7 @@ class Storm:
         self.operation = operation
         before = deepcopy(self.image)
         try:
-            decision = self.controller.decide(operation, self.now_ms)
+            decision = self.controller.decide(operation, Now(self.now_ms, self.now_ms))
         except ProtocolError as refusal:
             assert self.image == before, "a refusal changed the image"
             self.refusals[refusal.code.name] = self.refusals.get(refusal.code.name, 0) + 1
@@ -164,7 +169,8 @@ class Storm:
         assert new.leader_epoch >= old.leader_epoch
         stored = self.stored[key]
         if new.leader != old.leader:
-            assert new.leader_epoch > old.leader_epoch
+            assert new.leader_epoch > old.leader_epoch, "another leader in the same epoch"
+            assert (new.leader, key) not in self.lost, "a copy that nobody can read leads"
             stored.asked = None
         complete = {*old.isr, *old.eligible_leader_replicas}
         if isinstance(self.operation, AlterPartition):
@@ -176,6 +182,8 @@ class Storm:
         if not moving.isdisjoint(set(old.replicas) - set(new.replicas)) and not self.ordered(AlterReassignments):
             assert set(new.replicas) <= set(new.isr), "a reassignment ended before it was done"
         stored.held = {each: stored.held.get(each, 0) for each in new.replicas}
+        joined = set(new.isr) - set(old.isr)
+        self.lost = {(each, k) for each, k in self.lost if k != key or (each in new.replicas and each not in joined)}
 
     def _check_lossy_election(self, key: PartitionKey, old: Partition, new: Partition) -> None:
         name = self.image.topics_by_id[key[0]].name
@@ -198,9 +206,8 @@ class Storm:
                 isr, eligible = partition.isr, partition.eligible_leader_replicas
                 assert partition.leader in isr or (partition.leader == NO_LEADER and (not isr or unfinished))
                 assert len({*isr, *eligible}) == len(isr) + len(eligible)
-                assert {*isr, *eligible, *partition.adding_replicas, *partition.removing_replicas} <= {
-                    *partition.replicas
-                }
+                named = {*isr, *eligible, *partition.adding_replicas, *partition.removing_replicas}
+                assert named <= {*partition.replicas}, f"{named} are not all among the replicas"
                 assert len(partition.directories) == len(partition.replicas) == len(set(partition.replicas))
                 enough = min(self.min_in_sync(topic.name), len(partition.replicas))
                 assert not eligible or len(isr) < enough, "eligible although enough are in sync"
@@ -212,10 +219,10 @@ class Storm:
     def _check_index(self) -> None:
         kept, rebuilt = self.controller.index, PartitionIndex(self.image)
         for broker_id in (NO_LEADER, *BROKERS):
-            assert set(kept.led_by(broker_id)) == set(rebuilt.led_by(broker_id))
-            assert set(kept.in_sync(broker_id)) == set(rebuilt.in_sync(broker_id))
-            assert set(kept.eligible(broker_id)) == set(rebuilt.eligible(broker_id))
-        assert set(kept.imbalanced) == set(rebuilt.imbalanced)
+            assert set(kept.led_by(broker_id)) == set(rebuilt.led_by(broker_id)), DIFFERENT_INDEX
+            assert set(kept.in_sync(broker_id)) == set(rebuilt.in_sync(broker_id)), DIFFERENT_INDEX
+            assert set(kept.eligible(broker_id)) == set(rebuilt.eligible(broker_id)), DIFFERENT_INDEX
+        assert set(kept.imbalanced) == set(rebuilt.imbalanced), DIFFERENT_INDEX
         assert set(kept.reassigning) == set(rebuilt.reassigning)
 
     def min_in_sync(self, topic_name: str) -> int:
@@ -312,7 +319,7 @@ class Storm:
             host.up = False
             return
         broker = self.image.brokers[broker_id]
-        assert reply.is_fenced == broker.fenced
+        assert reply.is_fenced == broker.fenced, "the answer and the image differ"
         if (
             (stop or broker.in_controlled_shutdown)
             and not broker.fenced
@@ -362,7 +369,7 @@ class Storm:
     def do_what_is_due(self) -> None:
         for _ in range(100):
             due = self.controller.due(self.now_ms)
-            assert (self.controller.deadline_ms <= self.now_ms) == bool(due)
+            assert (self.controller.deadline_ms <= self.now_ms) == bool(due), "the deadline and what is due differ"
             if not due:
                 return
             for operation in due:
@@ -497,6 +504,33 @@ class Storm:
         self.late.append(asked)
         self._alter(asked)
 
+    def lose_copy(self) -> None:
+        """A broker cannot read its copy at all, or can again. Until then nobody may elect it."""
+        chosen = self.some_partition()
+        if chosen is None:
+            return
+        key, partition = chosen
+        broker_id = self.losses.choice(partition.replicas)
+        if not self.current(broker_id):
+            return
+        is_lost, had_all = (broker_id, key) in self.lost, [*partition.isr, *partition.eligible_leader_replicas]
+        own = self.image.brokers[broker_id].log_dirs[0]
+        directory = own if is_lost else LOST_DIRECTORY
+        self.lost.discard((broker_id, key))
+        order = AssignDirectories(broker_id, self.hosts[broker_id].epoch, [(directory, [(key[0], [key[1]])])])
+        [(_, [(_, [assigned])])] = self.decide(order)
+        if is_lost:
+            assert assigned.error == ErrorCode.NONE
+            return
+        self.lost.add((broker_id, key))
+        after = self.image.topics_by_id[key[0]].partitions[key[1]]
+        assert after.leader != broker_id, "leads with a copy that nobody can read"
+        if assigned.error == ErrorCode.NONE:
+            self._began_anew(broker_id, key)
+        else:
+            assert assigned.error == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+            assert [*after.isr, *after.eligible_leader_replicas] == had_all, "forgotten who had everything"
+
     def _began_anew(self, broker_id: int, key: PartitionKey) -> None:
         """Its copy was given up, so it is thrown away."""
         partition = self.image.topics_by_id[key[0]].partitions[key[1]]
@@ -540,8 +574,12 @@ class Storm:
 
     def elect(self) -> None:
         kind = ElectionType.PREFERRED if self.random.random() < 0.9 else ElectionType.UNCLEAN
-        topics = None if self.random.random() < 0.3 else [(self.random.choice("abc"), [0, 1, 0])]
-        self.decide(ElectLeaders(kind, topics))
+        everything = self.random.random() < 0.3
+        if everything:
+            topics = [(topic.name, [*range(len(topic.partitions))]) for topic in self.image.topics.values()]
+        else:
+            topics = [(self.random.choice("abc"), [0, 1, 0])]
+        self.decide(ElectLeaders(kind, topics, everything))
 
     def reassign(self) -> None:
         name, index = self.random.choice("abc"), self.random.randrange(3)
@@ -564,6 +602,7 @@ class Storm:
     )  # fmt: skip
 
     DAMAGE: tuple[tuple[Callable[["Storm"], None], int], ...] = (*STEPS, (damage, 8))
+    LOSSES: tuple[tuple[Callable[["Storm"], None], int], ...] = (*STEPS, (damage, 4), (lose_copy, 8))
     DRAINS: tuple[tuple[Callable[["Storm"], None], int], ...] = (*STEPS, (drain, 8), (create, 8), (unregister, 4))
 
     def run(self, steps_of: tuple[tuple[Callable[["Storm"], None], int], ...] = STEPS) -> None:
@@ -571,6 +610,15 @@ class Storm:
         for step in self.random.choices(steps, weights, k=STEPS):
             step(self)
         self.calm()
+
+    def _repair_all(self) -> None:
+        lost, self.lost = sorted(self.lost), set()
+        for broker_id, key in lost:
+            topic = self.image.topics_by_id.get(key[0])
+            if topic is not None and broker_id in topic.partitions[key[1]].replicas:
+                own = self.image.brokers[broker_id].log_dirs[0]
+                order = AssignDirectories(broker_id, self.hosts[broker_id].epoch, [(own, [(key[0], [key[1]])])])
+                assert self.decide(order) is not None
 
     def calm(self) -> None:
         """Everybody comes and stays: then everything has a leader, unless those who could lead lost their disk."""
@@ -583,6 +631,7 @@ class Storm:
                 self.register(broker_id)
             host.paused = False
             self.hosts[broker_id].known_offset = self.end_offset - 1
+        self._repair_all()
         for _ in range(4):
             for broker_id in BROKERS:
                 self.send_heartbeat(broker_id)
@@ -594,7 +643,7 @@ class Storm:
                     assert all(held.get(each, WIPED) == WIPED for each in could), "could lead, and does not"
 
 
-def storm(seed: int, *, damage: bool = False, drains: bool = False) -> Storm:
+def storm(seed: int, *, damage: bool = False, losses: bool = False, drains: bool = False) -> Storm:
     world = Storm(seed)
-    world.run(Storm.DAMAGE if damage else Storm.DRAINS if drains else Storm.STEPS)
+    world.run(Storm.DAMAGE if damage else Storm.LOSSES if losses else Storm.DRAINS if drains else Storm.STEPS)
     return world

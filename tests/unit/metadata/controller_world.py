@@ -20,7 +20,7 @@ from skidway.metadata.operations import (
     PartitionAltered,
     RegisterBroker,
 )
-from skidway.runtime.replicated import Operation
+from skidway.runtime.replicated import Now, Operation
 from skidway.wire.message import Message
 
 Reply = TypeVar("Reply")
@@ -58,7 +58,7 @@ class Cluster:
         self.decide(ControllerStarted())
 
     def decide(self, operation: Operation[Reply]) -> Reply:
-        decision = self.controller.decide(operation, self.now_ms)
+        decision = self.controller.decide(operation, Now(self.now_ms, self.now_ms))
         self.last = decision.records
         self.log.extend(decision.records)
         for record in decision.records:

@@ -1,5 +1,7 @@
 """Brokers register, are watched, fall silent, come back and shut down."""
 
+from typing import Any
+
 import pytest
 from controller_world import Cluster, shape
 
@@ -53,6 +55,7 @@ def test_each_run_has_an_epoch_of_its_own_and_the_old_one_is_refused(cluster: Cl
     cluster.silence(1)
     cluster.register(1)
     assert cluster.epochs[1] > old
+    stale: Any
     for stale in (BrokerHeartbeat(1, old, 100), AllocateProducerIds(1, old), BrokerHeartbeat(9, 1, 100)):
         with pytest.raises(StaleBrokerEpoch):
             cluster.decide(stale)

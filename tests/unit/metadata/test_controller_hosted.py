@@ -22,7 +22,7 @@ from skidway.metadata.operations import (
     TopicCreated,
 )
 from skidway.metadata.records import to_batch
-from skidway.runtime.replicated import Operation, Replicated
+from skidway.runtime.replicated import Now, Operation, Replicated
 from skidway.wire.message import Message
 
 
@@ -74,7 +74,7 @@ class Node:
             self.image.apply(record)
 
     def submit(self, operation: Operation[Any]) -> None:
-        self.host.submit(operation, 0, self.replies.append)
+        self.host.submit(operation, Now(0, 0), self.replies.append)
 
     def commit(self) -> None:
         self.store.committed_offset = self.store.end_offset
@@ -136,7 +136,7 @@ def test_a_broker_is_unfenced_when_the_quorum_has_committed_it_and_watched_from_
     assert node.replies == [Heartbeat(is_caught_up=True, is_fenced=False, should_shut_down=False)]
     assert node.host.machine.due(1_199) == []
     [fence] = node.host.machine.due(1_200)
-    node.host.submit(fence, 1_200, node.replies.append)
+    node.host.submit(fence, Now(1_200, 1_200), node.replies.append)
     node.commit()
     assert node.image.brokers[2].fenced
     assert not node.image.brokers[1].fenced, "nobody watches a quorum of one"
@@ -173,7 +173,7 @@ class Unlucky(Numbered):
 def test_reserved_and_awkward_topic_ids_are_drawn_again() -> None:
     controller = Controller(Unlucky())
     for operation in (RegisterBroker(1, bytes(16), []), CreateTopics([NewTopic("orders")])):
-        decision = controller.decide(operation, 0)
+        decision = controller.decide(operation, Now(0, 0))
         for record in decision.records:
             controller.apply(record)
     assert controller.image.topics["orders"].id == b"free" * 4

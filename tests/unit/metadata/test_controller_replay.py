@@ -32,14 +32,20 @@ from skidway.metadata.operations import (
     RegisterBroker,
 )
 from skidway.metadata.records import from_batches, to_batch
-from skidway.runtime.replicated import Operation
+from skidway.runtime.replicated import Now, Operation
 
 LIMITS = Limits(partitions_per_topic_max=8, partitions_max=10)
 GOOD_NAMES = ["a", "a.b", "a_b", "orders", "orders-2", "__consumer_offsets"]
 BAD_NAMES = ["..", "bad name", "", "__cluster_metadata"]
-GOOD_SETTINGS = [("retention.ms", "1"), ("segment.bytes", "100000"), ("cleanup.policy", "delete"), ("flush", "os")]
-ODD_SETTINGS = [("retention.ms", "x"), ("cleanup.policy", "squeeze"), ("no.such", "1"), ("flush", None)]
-BROKER_SETTINGS = [("log.retention.ms", "5"), ("message.max.bytes", "99"), ("node.id", "1")]
+Settings = list[tuple[str, str | None]]
+GOOD_SETTINGS: Settings = [
+    ("retention.ms", "1"),
+    ("segment.bytes", "2000000"),
+    ("cleanup.policy", "delete"),
+    ("flush", "os"),
+]
+ODD_SETTINGS: Settings = [("retention.ms", "x"), ("cleanup.policy", "squeeze"), ("no.such", "1"), ("flush", None)]
+BROKER_SETTINGS: Settings = [("log.retention.ms", "5"), ("message.max.bytes", "99"), ("node.id", "1")]
 
 
 def some_operation(rng: random.Random, image: Image) -> Operation[Any]:
@@ -47,7 +53,7 @@ def some_operation(rng: random.Random, image: Image) -> Operation[Any]:
         return rng.choice(GOOD_NAMES if rng.random() < 0.9 else BAD_NAMES)
 
     def configs() -> list[tuple[str, str | None]]:
-        pool = rng.choice([GOOD_SETTINGS, GOOD_SETTINGS, GOOD_SETTINGS, ODD_SETTINGS, BROKER_SETTINGS])
+        pool: Settings = rng.choice([GOOD_SETTINGS, GOOD_SETTINGS, GOOD_SETTINGS, ODD_SETTINGS, BROKER_SETTINGS])
         return [rng.choice(pool) for _ in range(rng.randrange(3))]
 
     def resource() -> tuple[int, str]:
@@ -113,7 +119,7 @@ def test_decide_apply_rebuild_compare(seed: int) -> None:
     for _ in range(60):
         operation = some_operation(rng, controller.image) if log else Bootstrap()
         before = deepcopy(controller.image)
-        decision = controller.decide(operation, now_ms=0)
+        decision = controller.decide(operation, Now(0, 0))
         assert controller.image == before, "deciding changed the image"
 
         if getattr(operation, "validate_only", False):
@@ -164,7 +170,7 @@ def test_most_operations_of_the_random_histories_do_something() -> None:
         rng = random.Random(seed)
         controller = Controller(rng, LIMITS)
         for _ in range(60):
-            decision = controller.decide(some_operation(rng, controller.image), 0)
+            decision = controller.decide(some_operation(rng, controller.image), Now(0, 0))
             for record in decision.records:
                 controller.apply(record)
             if isinstance(decision.reply, list):

@@ -24,6 +24,11 @@ def test_nothing_acknowledged_is_entrusted_to_a_damaged_copy(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
+def test_nobody_elects_a_copy_that_its_broker_cannot_read(seed: int) -> None:
+    storm(seed, losses=True)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_nothing_new_is_entrusted_to_a_drained_broker(seed: int) -> None:
     storm(seed, drains=True)
 

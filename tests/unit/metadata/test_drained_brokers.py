@@ -72,9 +72,9 @@ def test_where_the_others_do_not_suffice_the_refusal_names_it(cluster: Cluster) 
     assert refused.error == ErrorCode.INVALID_REPLICATION_FACTOR
     assert "only 3 other broker(s) are registered; broker 4 is drained" in (refused.message or "")
     cluster.decide(CreateTopics([NewTopic("wide", assignments=[(0, [1, 2, 3, 4])])]))
-    [refused] = cluster.decide(CreatePartitions([MorePartitions("wide", 2)]))
-    assert refused.error == ErrorCode.INVALID_REPLICATION_FACTOR
-    assert "broker 4 is drained" in (refused.message or "")
+    [not_grown] = cluster.decide(CreatePartitions([MorePartitions("wide", 2)]))
+    assert not_grown.error == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "broker 4 is drained" in (not_grown.message or "")
 
 
 def test_whoever_names_it_gets_it(cluster: Cluster) -> None:

@@ -5,10 +5,12 @@ from controller_world import SETTINGS, Cluster, shape
 
 from skidway.errors import ErrorCode, InvalidRequest, StaleBrokerEpoch
 from skidway.metadata.config_keys import ResourceType
+from skidway.metadata.image import LOST_DIRECTORY
 from skidway.metadata.operations import (
     AlterConfigs,
     AlterOp,
     AlterPartition,
+    AssignDirectories,
     BalanceLeaders,
     ConfigChange,
     ConfigReplacement,
@@ -257,7 +259,9 @@ def moved(cluster: Cluster) -> None:
 def test_leadership_goes_back_to_the_preferred_replica_when_an_operator_asks(cluster: Cluster) -> None:
     moved(cluster)
     cluster.create("fine", 2, 3)
-    assert cluster.decide(ElectLeaders(ElectionType.PREFERRED)) == [("orders", [LeaderElected(0)]), ("fine", [])]
+    everything = [("orders", [0]), ("fine", [0]), ("gone", [0])]
+    elected = cluster.decide(ElectLeaders(ElectionType.PREFERRED, everything, everything=True))
+    assert elected == [("orders", [LeaderElected(0)]), ("fine", []), ("gone", [])]
     assert shape(cluster.partition("orders")) == "leader 1, in sync [1, 2, 3]"
 
 
@@ -285,7 +289,7 @@ def test_leadership_goes_back_by_itself_after_a_while(cluster: Cluster) -> None:
 
 def test_there_are_two_kinds_of_election(cluster: Cluster) -> None:
     with pytest.raises(InvalidRequest):
-        cluster.decide(ElectLeaders(2))
+        cluster.decide(ElectLeaders(2, []))
 
 
 # --- AlterPartition ---
@@ -468,3 +472,61 @@ def test_the_only_eligible_replica_keeps_its_place_though_its_copy_is_damaged(cl
     cluster.register(2, clean=True)
     assert cluster.alter("orders", by=2).error == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     assert shape(cluster.partition("orders")) == "no leader, in sync [], eligible [2]"
+
+
+# --- copies that nobody can read ---
+
+
+def assign(cluster: Cluster, broker_id: int, directory: bytes, topic: str = "orders") -> ErrorCode:
+    topic_id = cluster.controller.image.topics[topic].id
+    order = AssignDirectories(broker_id, cluster.epochs[broker_id], [(directory, [(topic_id, [0])])])
+    [(_, [(_, [assigned])])] = cluster.decide(order)
+    return ErrorCode(assigned.error)
+
+
+def own_directory(cluster: Cluster, broker_id: int) -> bytes:
+    return bytes(cluster.controller.image.brokers[broker_id].log_dirs[0])
+
+
+def test_a_lost_copy_is_given_up_and_not_elected_even_uncleanly_until_it_is_in_sync(cluster: Cluster) -> None:
+    cluster.create("orders", 1, 2, 3, unclean_leader_election_enable="true")
+    assert assign(cluster, 1, LOST_DIRECTORY) == ErrorCode.NONE
+    assert shape(cluster.partition("orders")) == "leader 2, in sync [2, 3]"
+    cluster.silence(2, 3)
+    assert cluster.partition("orders").leader == -1, "1 is up, and its copy cannot be read"
+    cluster.heartbeat(2)
+    cluster.heartbeat(3)
+    assert cluster.alter("orders", 1, 2, 3).error == ErrorCode.NONE
+    cluster.silence(2, 3)
+    assert cluster.partition("orders").leader == 1
+
+
+def test_the_last_copy_that_had_everything_is_lost_and_an_operator_elects_a_sound_one(cluster: Cluster) -> None:
+    cluster.create("orders", 1, 2, 3)
+    cluster.alter("orders", 1)
+    assert assign(cluster, 1, LOST_DIRECTORY) == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert shape(cluster.partition("orders")) == "no leader, in sync [], eligible [1]"
+    before = cluster.partition("orders").partition_epoch
+    assert assign(cluster, 1, LOST_DIRECTORY) == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert cluster.partition("orders").partition_epoch == before, "asked again, it changes nothing"
+    cluster.decide(ElectLeaders(ElectionType.UNCLEAN, [("orders", [0])]))
+    assert shape(cluster.partition("orders")) == "leader 2, in sync [2]", "1 comes first, and cannot be read"
+
+
+def test_the_last_copy_that_had_everything_leads_again_when_it_was_repaired(cluster: Cluster) -> None:
+    cluster.create("orders", 1, 2, 3)
+    cluster.alter("orders", 1)
+    assign(cluster, 1, LOST_DIRECTORY)
+    assert assign(cluster, 1, own_directory(cluster, 1)) == ErrorCode.NONE
+    assert shape(cluster.partition("orders")) == "leader 1, in sync [1]"
+
+
+def test_only_a_replica_says_where_its_copy_is_and_only_of_its_own_directories(cluster: Cluster) -> None:
+    cluster.create("orders", 1, 2)
+    assert assign(cluster, 3, LOST_DIRECTORY) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert assign(cluster, 1, own_directory(cluster, 2)) == ErrorCode.INVALID_REQUEST
+    with pytest.raises(StaleBrokerEpoch):
+        cluster.decide(AssignDirectories(1, cluster.epochs[1] - 1, []))
+    unknown = AssignDirectories(1, cluster.epochs[1], [(LOST_DIRECTORY, [(b"?" * 16, [0])])])
+    [(_, [(_, [assigned])])] = cluster.decide(unknown)
+    assert assigned.error == ErrorCode.UNKNOWN_TOPIC_ID

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from skidway.errors import StorageError
+from skidway.log.bounds import Bound
 from skidway.metadata.records import FORMAT, decode, encode, from_batches, to_batch
 from skidway.ports import FileSlice
 from skidway.records.batch import BatchHeader, iter_headers, stamp
@@ -115,8 +116,10 @@ class MemoryLog:
         base, self.end_offset = self.end_offset, self.end_offset + header.record_count
         return base
 
-    def read(self, offset: int, max_bytes: int, *, committed: bool = True, min_one: bool = True) -> FileSlice | None:
-        assert not committed
+    def read(
+        self, offset: int, max_bytes: int, upto: Bound = Bound.HIGH_WATERMARK, *, min_one: bool = True
+    ) -> FileSlice | None:
+        assert upto is Bound.END
         for batch in self.batches:
             [(_, header)] = iter_headers(batch)
             if header.base_offset == offset:

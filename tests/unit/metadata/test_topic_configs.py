@@ -7,6 +7,7 @@ import pytest
 from skidway.errors import InvalidConfig, InvalidRequest
 from skidway.metadata import broker_configs, topic_configs
 from skidway.metadata.config_keys import ConfigEntry, ConfigSource, ConfigType, Defaults, Synonym
+from skidway.metadata.idle_configs import IDLE_KEYS
 from skidway.metadata.topic_configs import TOPIC_KEYS, TopicConfig, describe, resolve, validate
 
 DAY_MS = 86_400_000
@@ -28,6 +29,7 @@ def test_a_topic_without_settings_does_what_kafka_4_does() -> None:
         file_delete_delay_ms=60_000,
         flush="sync",
         index_interval_bytes=4096,
+        internal_segment_bytes=-1,
         delete_retention_ms=DAY_MS,
         max_compaction_lag_ms=2**63 - 1,
         min_cleanable_dirty_ratio=0.5,
@@ -66,7 +68,7 @@ def test_every_default_is_a_value_that_may_be_set(name: str) -> None:
     [
         ("retention.ms", "-1"),
         ("retention.ms", " 60000 "),
-        ("segment.bytes", "14"),
+        ("segment.bytes", "1048576"),
         ("compression.gzip.level", "-1"),
         ("compression.gzip.level", "9"),
         ("compression.zstd.level", "-131072"),
@@ -91,7 +93,7 @@ def test_accepted(name: str, value: str) -> None:
         ("retention.ms", "٣", "not a number"),
         ("retention.ms", "", "not a number"),
         ("retention.ms", str(2**63), "not a number of type LONG"),
-        ("segment.bytes", "13", "at least 14"),
+        ("segment.bytes", "1048575", "at least 1048576"),
         ("segment.bytes", str(2**31), "not a number of type INT"),
         ("segment.ms", "0", "at least 1"),
         ("min.insync.replicas", "0", "at least 1"),
@@ -100,7 +102,6 @@ def test_accepted(name: str, value: str) -> None:
         ("compression.zstd.level", "23", "between -131072 and 22"),
         ("compression.type", "brotli", "one of uncompressed"),
         ("message.timestamp.type", "createtime", "one of CreateTime"),
-        ("cleanup.policy", "", "must not be empty"),
         ("cleanup.policy", "archive", "may hold only delete, compact"),
         ("delete.retention.ms", "-1", "at least 0"),
         ("max.compaction.lag.ms", "0", "at least 1"),
@@ -177,7 +178,10 @@ def test_broker_settings_are_the_topics_defaults_in_their_own_units(
 
 def test_describing_shows_every_setting_once_with_a_sentence() -> None:
     shown = describe({})
-    assert [each.name for each in shown] == sorted(TOPIC_KEYS)
+    assert [each.name for each in shown] == sorted(name for name, key in TOPIC_KEYS.items() if not key.internal)
+    assert [each.value for each in describe({"internal.segment.bytes": "100"}, names=["internal.segment.bytes"])] == [
+        "100"
+    ]
     assert all(each.doc.endswith(".") and each.source == ConfigSource.DEFAULT for each in shown)
     assert describe({}, names=["no.such.key"]) == []
 
@@ -191,7 +195,10 @@ def test_broker_settings_that_topics_follow_can_be_changed_at_run_time() -> None
     [
         ("log.retention.hours", "5", "configuration file"),
         ("listeners", "PLAINTEXT://:9", "configuration file"),
-        ("num.io.threads", "8", "no such broker config"),
+        ("num.io.thread", "8", "no such broker config"),
+        ("num.io.threads", "0", "at least 1"),
+        ("controller.quorum.fetch.timeout.ms", "100", "Kafka reads it when it starts, and it has no effect here"),
+        ("ssl.keystore.password", "x", "there is no TLS yet"),
         ("log.retention.ms", "-5", "at least -1"),
         ("log.cleanup.policy", "compress", "may hold only delete, compact"),
         ("skidway.drained", "true", "set it for one of them"),
@@ -211,6 +218,7 @@ def test_the_configuration_file_is_checked_by_the_same_rules() -> None:
         ("log.cleaner.delete.retention.ms", "-5"),
         ("num.partitions", "0"),
         ("num.network.threads", "3"),
+        ("num.network.thread", "3"),
     ]:
         with pytest.raises(InvalidConfig):
             broker_configs.validate_static({name: value})
@@ -234,3 +242,30 @@ def test_the_default_for_all_brokers_shows_only_what_was_set() -> None:
 
 def test_names_and_types_are_those_of_the_topic_module() -> None:
     assert set(broker_configs.DYNAMIC_NAMES) <= set(topic_configs.BROKER_NAMES)
+
+
+def test_kafkas_other_names_are_known_and_say_that_they_have_no_effect() -> None:
+    obeyed = {*broker_configs.STATIC_KEYS, *broker_configs.BROKER_NAMES, *broker_configs.OWN_KEYS}
+    assert len(IDLE_KEYS) > 250
+    assert not obeyed & IDLE_KEYS.keys(), "either it is obeyed or it is not"
+    for key in IDLE_KEYS.values():
+        assert key.is_null or key.parse(key.default) is not None, key.name
+        assert "no effect here: " in key.doc, key.name
+    shown = {each.name: each for each in broker_configs.describe_broker(Defaults(cluster={"num.io.threads": "4"}))}
+    threads, token = shown["num.io.threads"], shown["delegation.token.secret.key"]
+    assert (threads.value, threads.source, threads.read_only) == ("4", ConfigSource.DYNAMIC_DEFAULT_BROKER, False)
+    assert [each.value for each in threads.synonyms] == ["4", "8"]
+    assert (token.value, token.sensitive, token.read_only) == (None, True, True)
+    broker_configs.validate_of_all({"log.cleaner.threads": "3", "num.io.threads": "16"})
+
+
+def test_an_empty_cleanup_policy_neither_deletes_nor_compacts() -> None:
+    assert resolve({"cleanup.policy": ""}).cleanup_policy == ()
+
+
+def test_what_nobody_set_is_no_override() -> None:
+    """kafka-topics --topics-with-overrides lists every topic that has a setting which is not a default."""
+    told = Defaults(static={"flush": "sync", "log.retention.ms": str(7 * 24 * 3600 * 1000)})
+    assert {each.source for each in describe({}, told)} == {ConfigSource.DEFAULT}
+    [flush] = describe({}, Defaults(static={"flush": "os"}), ["flush"])
+    assert (flush.value, flush.source) == ("os", ConfigSource.STATIC_BROKER)

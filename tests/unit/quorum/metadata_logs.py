@@ -7,7 +7,7 @@ from skidway.quorum.state_file import METADATA_DIRECTORY
 from skidway.quorum.voters import Member, Voter, Voters
 from skidway.records.batch import read_header
 from skidway.records.record import Record, build_batch
-from skidway.sim.disk import SimDisk
+from skidway.sim.world.disk import SimDisk
 
 SETTINGS = LogSettings(cleanup_delete=False, segment_bytes=4096, checkpoint_bytes=2048)
 

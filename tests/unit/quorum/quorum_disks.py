@@ -19,7 +19,7 @@ from skidway.quorum.voters import Member, VoterHistory, Voters
 from skidway.records.batch import iter_headers, read_header
 from skidway.records.control import ControlType
 from skidway.records.record import Record, build_batch, read_records
-from skidway.sim.disk import SimDisk
+from skidway.sim.world.disk import SimDisk
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ class RealLog(MetadataLog):
             for batch in self.snapshot_batches():
                 self._all += [read_entry(r.value or b"") for r in read_records(batch, decompressed_bytes_max=1 << 24)]
             assert len(self._all) == snapshot.end_offset, "a snapshot that does not stand for the log below it"
-        in_log = []
+        in_log: list[Entry] = []
         while self.start_offset + len(in_log) < self.end_offset:
             in_log += read_entries(self.read(self.start_offset + len(in_log)))
         known = self._all[self.start_offset :]
@@ -308,7 +308,7 @@ class RealLog(MetadataLog):
         return load_voter_history(self, initial)
 
     def append(self, value: object, epoch: int) -> int:
-        batch = build_batch([Record(0, self._clock.wall_ms(), None, b"%d" % value)])
+        batch = build_batch([Record(0, self._clock.wall_ms(), None, str(value).encode())])
         offset = self.append_records(batch, read_header(batch), epoch, self._clock.wall_ms())
         self._all.append(Entry(epoch, value))
         return offset

@@ -277,31 +277,31 @@ def log_begun_anew_too_early() -> Iterator[None]:
         yield
 
 
-FOUND_ON_DISK_BY: dict[Any, int] = {
-    state_not_synced: 0,
-    promises_what_is_not_on_disk: 0,
-    log_behind_its_snapshot: 12,
-    log_begun_anew_too_early: 12,
+FOUND_ON_DISK_BY: dict[Any, tuple[int, str]] = {
+    state_not_synced: (0, "quorum-state cannot be read"),
+    promises_what_is_not_on_disk: (0, "commits .*: only"),
+    log_behind_its_snapshot: (12, "tell different stories"),
+    log_begun_anew_too_early: (12, "has no complete snapshot below"),
 }
 """The same for mistakes with files, found by storms over the product's own."""
 
 FOUND_BY = {
-    epoch_not_persisted: 0,
-    vote_not_persisted: 0,
-    grants_any_log: 10,
-    votes_twice: 5,
-    leader_counts_unsynced: 0,
-    follower_promises_unsynced: 0,
-    commits_older_epochs: 0,
-    minority_commits: 0,
-    divergence_ignored: 1,
-    truncates_too_little: 6,
-    leads_on_after_restart: 0,
-    watermark_beyond_log: 0,
-    two_changes_at_once: 3,
-    voters_survive_truncation: 7,
-    leader_counts_itself_when_removed: 3,
-    no_check_quorum: 13,
-    takes_late_answers: 5,
+    epoch_not_persisted: (0, "forgot (its vote|epoch)"),
+    vote_not_persisted: (0, "forgot its vote"),
+    grants_any_log: (10, "lost Entry|was committed"),
+    votes_twice: (5, "votes twice|forgot its vote|both lead"),
+    leader_counts_unsynced: (0, "commits .*: only"),
+    follower_promises_unsynced: (0, "commits .*: only"),
+    commits_older_epochs: (0, "commits .* in epoch"),
+    minority_commits: (0, "both lead"),
+    divergence_ignored: (1, "was committed"),
+    truncates_too_little: (6, "is behind"),
+    leads_on_after_restart: (0, "nobody leads at once"),
+    watermark_beyond_log: (0, "commits what it does not have"),
+    two_changes_at_once: (3, "several changes of the voters"),
+    voters_survive_truncation: (7, "believes in voters"),
+    leader_counts_itself_when_removed: (3, "commits .*: only"),
+    no_check_quorum: (13, "leads, unheard"),
+    takes_late_answers: (5, "a gap or an overlap"),
 }
-"""A seed whose storm finds it."""
+"""A seed whose storm finds it, and the law that it breaks: another one does not count."""

@@ -13,10 +13,10 @@ from quorum_disks import Entry, MemoryStore, Store, StoredLog
 from quorum_laws import Laws
 
 from skidway.quorum.machine import Quorum
-from skidway.quorum.messages import Answer, Ask, BeginEpoch, EndEpoch, Fetch, FetchSnapshot, Vote
+from skidway.quorum.messages import Answer, Ask, BeginEpoch, EndEpoch, Fetch, FetchAnswer, FetchSnapshot, Vote
 from skidway.quorum.settings import QuorumSettings
 from skidway.quorum.voters import Member, Voter, Voters
-from skidway.sim.disk import Crashed, SimDisk
+from skidway.sim.world.disk import Crashed, SimDisk
 
 
 @dataclass
@@ -243,7 +243,7 @@ class World:
     def reply(self, node_id: int, to: int, life: int, ask: Ask, answer: Answer) -> None:
         if self.random.random() < self.loss:
             return
-        if isinstance(ask.request, Fetch) and getattr(answer, "records", ()) and self.random.random() < self.loss / 4:
+        if isinstance(answer, FetchAnswer) and answer.records and self.random.random() < self.loss / 4:
             answer = replace(answer, records=self.hosts[node_id].store.damaged(answer.records))
         self.at(self.now_ms + self.draw(self.latency_ms), lambda: self.answered(node_id, to, life, ask, answer))
 

@@ -10,9 +10,10 @@ from skidway.errors import CorruptMessage
 from skidway.quorum.control import decode_voters, read_controls
 from skidway.quorum.log import load_voter_history
 from skidway.quorum.messages import EpochEnd
+from skidway.quorum.news import MetadataCut, TailDropped
 from skidway.records.batch import iter_headers
 from skidway.records.control import ControlType
-from skidway.sim.disk import SimDisk
+from skidway.sim.world.disk import SimDisk
 
 
 def test_nothing_is_committed_when_it_is_opened() -> None:
@@ -84,6 +85,18 @@ def test_epochs_end_where_the_next_begins() -> None:
     ]
     log.truncate_to(2)
     assert (log.end_offset, log.last_epoch) == (2, 2)
+
+
+def test_what_a_leader_has_cut_off_is_said_with_from_to_and_why() -> None:
+    log = open_log(SimDisk())
+    said: list[MetadataCut] = []
+    log.on_cut = said.append
+    for epoch in (2, 2, 5):
+        append(log, epoch, b"a")
+    log.truncate_to(3)
+    assert said == [], "nothing was cut"
+    log.truncate_to(1)
+    assert said == [TailDropped(1, 3)]
 
 
 Damage = Callable[[bytearray, int], None]

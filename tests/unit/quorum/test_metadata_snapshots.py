@@ -12,7 +12,7 @@ from skidway.quorum.log import MetadataLog, load_voter_history
 from skidway.quorum.messages import EpochEnd
 from skidway.quorum.state_file import METADATA_DIRECTORY
 from skidway.records.record import read_records
-from skidway.sim.disk import Crashed, SimDisk
+from skidway.sim.world.disk import Crashed, SimDisk
 
 VOTERS = voter_set(1, 2, 3)
 
@@ -117,7 +117,7 @@ def test_without_any_whole_snapshot_the_node_refuses() -> None:
     checkpoint(log)
     for end in (40, 80):
         disk.corrupt(f"{METADATA_DIRECTORY}/{snapshots.snapshot_name(EpochEnd(1, end))}", 300)
-    with pytest.raises(StorageError, match="no whole snapshot"):
+    with pytest.raises(StorageError, match="no complete snapshot"):
         open_log(disk)
 
 

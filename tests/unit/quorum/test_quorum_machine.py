@@ -136,7 +136,7 @@ def test_who_cannot_save_does_not_stand_and_tries_again_later() -> None:
     notes.full = True
     ask = quorum.outbox[0]
     quorum.on_answer(ask.to, ask.request, VoteAnswer(0, -1, granted=True), 2_010)
-    assert quorum.role is Role.UNATTACHED
+    assert quorum.role == Role.UNATTACHED  # type: ignore[comparison-overlap]
     assert quorum.trouble == "no space left"
     notes.full = False
     quorum.outbox.clear()
@@ -228,7 +228,7 @@ def test_committed_records_are_not_cut_off_whatever_a_leader_says() -> None:
     quorum.on_answer(1, quorum.outbox[-1].request, FetchAnswer(3, 1, 3, diverging=EpochEnd(3, 1)), 40)
     assert log.end_offset == 3
     assert quorum.trouble is not None
-    assert "cut off" in quorum.trouble
+    assert "would be truncated" in quorum.trouble
 
 
 def test_an_epoch_in_the_log_is_never_led_again() -> None:

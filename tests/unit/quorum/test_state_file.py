@@ -10,7 +10,7 @@ from skidway.errors import StorageError
 from skidway.quorum.state_file import StateFile
 from skidway.quorum.storage import Remembered
 from skidway.quorum.voters import Member
-from skidway.sim.disk import Crashed, SimDisk
+from skidway.sim.world.disk import Crashed, SimDisk
 
 PATH = "__cluster_metadata-0/quorum-state"
 
@@ -66,6 +66,24 @@ def test_what_cannot_be_read_is_refused(data: bytes) -> None:
         StateFile(disk).load()
 
 
+@pytest.mark.parametrize("lost", [PATH, "quorum-state"])
+@pytest.mark.parametrize("damage", ["removed", "damaged", "old"])
+def test_one_of_the_two_files_is_enough(lost: str, damage: str) -> None:
+    disk = SimDisk()
+    file = StateFile(disk)
+    file.save(Remembered(6, -1, member(1)))
+    old = disk.read(lost)
+    file.save(Remembered(7, -1, member(2)))
+    if damage == "removed":
+        disk.remove(lost)
+    else:
+        disk.write_atomic(lost, b"{" if damage == "damaged" else old)
+    again = StateFile(disk)
+    assert again.load() == Remembered(7, -1, member(2)), "it must not vote for another in epoch 7"
+    is_told = damage == "damaged" or (damage == "removed" and lost == PATH)
+    assert bool(again.trouble) == is_told
+
+
 def test_a_vote_never_regresses_whenever_the_machine_stops() -> None:
     states = [Remembered(epoch, -1, member(1 + epoch % 3)) for epoch in range(1, 6)]
     for crash_at in range(1, 60):
@@ -110,3 +128,16 @@ def test_what_a_killed_process_left_and_the_next_one_read_outlives_a_loss_of_pow
             read = StateFile(disk).load()
             disk.crash(Random(seed))
             assert StateFile(disk).load() == read
+
+
+def test_a_copy_without_the_directory_is_never_left_by_a_crash() -> None:
+    """It would tell that the metadata was lost."""
+    for crash_at in range(1, 20):
+        disk = SimDisk()
+        disk.crash_at = crash_at
+        try:
+            StateFile(disk).save(Remembered(1, -1, member(1)))
+        except Crashed:
+            disk.crash_at = None
+            disk.crash(Random(crash_at))
+        assert disk.exists("__cluster_metadata-0") or not StateFile(disk).has_copy, crash_at

@@ -3,6 +3,7 @@
 import pytest
 
 from skidway.errors import CorruptMessage
+from skidway.records import header_fields
 from skidway.records.batch import (
     HEADER_BYTES,
     BatchHeader,
@@ -38,6 +39,12 @@ def test_a_header_tells_what_the_batch_was_built_with() -> None:
     assert (header.partition_leader_epoch, header.magic, header.codec) == (4, 2, 1)
     assert (header.is_transactional, header.is_control) == (True, False)
     assert header.timestamp_type is TimestampType.CREATE_TIME
+
+
+def test_every_field_of_a_header_has_a_named_position() -> None:
+    other_names = {"partition_leader_epoch": "leader_epoch", "magic": "magic_byte"}
+    named = [other_names.get(field, field).upper() for field in BatchHeader._fields]
+    assert [getattr(header_fields, name) for name in named] == list(range(len(named)))
 
 
 @pytest.mark.parametrize(

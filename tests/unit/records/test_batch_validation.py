@@ -37,6 +37,7 @@ from skidway.records.validation import (
     TopicRules,
     validate,
 )
+from skidway.steps import at_once
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -45,10 +46,15 @@ PLAIN = TopicRules()
 IDEMPOTENT: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
 
 
+def checked(view: memoryview, rules: TopicRules, version: int) -> tuple[bytearray | memoryview, BatchHeader]:
+    result = validate(view, rules, version, NOW)
+    return result if isinstance(result, tuple) else at_once(result)
+
+
 def produce(
     batch: bytes | bytearray, rules: TopicRules = PLAIN, version: int = 9
 ) -> tuple[bytearray | memoryview, BatchHeader]:
-    return validate(memoryview(bytearray(batch)), rules, version, NOW)
+    return checked(memoryview(bytearray(batch)), rules, version)
 
 
 def altered(**fields: int) -> bytearray:
@@ -67,7 +73,7 @@ def timestamps(batch: bytearray | memoryview) -> list[int]:
 def test_a_good_batch_comes_back_as_it_is_without_a_copy(codec: Codec) -> None:
     batch = build_batch(RECORDS, codec=codec, **IDEMPOTENT)
     view = memoryview(batch)
-    accepted, header = validate(view, PLAIN, 9, NOW)
+    accepted, header = checked(view, PLAIN, 9)
     assert accepted is view
     assert accepted == build_batch(RECORDS, codec=codec, **IDEMPOTENT)
     assert header == read_header(batch)
@@ -190,7 +196,7 @@ def test_log_append_time_is_stamped_in_place(codec: Codec) -> None:
     rules = TopicRules(timestamp_type=TimestampType.LOG_APPEND_TIME, timestamp_before_max_ms=1)
     old = [Record(0, 5, None, b"v"), Record(0, 6, None, b"v")]
     view = memoryview(build_batch(old, codec=codec))
-    accepted, header = validate(view, rules, 9, NOW)
+    accepted, header = checked(view, rules, 9)
     assert accepted is view
     assert crc_matches(accepted)
     assert header == read_header(accepted)
@@ -322,7 +328,7 @@ def steps_of(records: int) -> int:
     view = memoryview(build_batch([Record(0, NOW, None, bytes(100))] * records, **IDEMPOTENT))
     counted = 0
 
-    def count(frame: FrameType, event: str, argument: object) -> object:
+    def count(frame: FrameType, event: str, argument: object) -> Any:
         nonlocal counted
         counted += event == "line"
         return count

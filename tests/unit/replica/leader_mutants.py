@@ -199,20 +199,25 @@ def leader_counts_what_it_has_not_stored() -> Iterator[None]:
         yield
 
 
-MUTANTS = (
-    joins_before_the_epoch,
-    joins_below_the_watermark,
-    watermark_on_committed_set,
-    watermark_on_proposed_set,
-    watermark_below_min_in_sync,
-    trusts_rebooted_followers,
-    trusts_unregistered_followers,
-    takes_stale_answers,
-    takes_stale_metadata,
-    no_rise_after_an_answer,
-    forgets_unheard_proposals,
-    forgets_answers_of_those_who_know_better,
-    counts_diverging_followers,
-    believes_unheard_followers,
-    leader_counts_what_it_has_not_stored,
-)
+ELECTABLE = r"could be elected \(.*\), but lacks some of"
+ALONE = "commits without"
+UNSETTLED = "are in sync in the end"
+
+FOUND_BY = {
+    joins_before_the_epoch: (87, ELECTABLE),
+    joins_below_the_watermark: (4, ELECTABLE),
+    watermark_on_committed_set: (0, ALONE),
+    watermark_on_proposed_set: (1, ALONE),
+    watermark_below_min_in_sync: (0, ELECTABLE),
+    trusts_rebooted_followers: (1_138, ELECTABLE),
+    trusts_unregistered_followers: (2_505, ELECTABLE),
+    takes_stale_answers: (228, UNSETTLED),
+    takes_stale_metadata: (23, ALONE),
+    no_rise_after_an_answer: (0, "waits with what is committed"),
+    forgets_unheard_proposals: (0, ALONE),
+    forgets_answers_of_those_who_know_better: (64, ALONE),
+    counts_diverging_followers: (18, ELECTABLE),
+    believes_unheard_followers: (15, ELECTABLE),
+    leader_counts_what_it_has_not_stored: (487, ELECTABLE),
+}
+"""The first seed whose storm finds it, and the law that it breaks: another one does not count."""

@@ -4,18 +4,25 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-from skidway.broker.fetch_sessions import FetchSessions, FetchTarget, Session
-from skidway.broker.partition import Partition, log_settings
-from skidway.broker.turn import Turn
+from skidway.broker.partitions.partition import Partition, log_settings
+from skidway.broker.partitions.producer_budget import ProducerBudget
+from skidway.broker.reads.consumers import ConsumerSession
+from skidway.broker.reads.sessions import FINAL_EPOCH, AskedByFetch, FetchTarget, Sessions
+from skidway.broker.turn import TurnNotes
 from skidway.errors import OffsetOutOfRange, ProtocolError
 from skidway.limits import DEFAULT_LIMITS
+from skidway.log.bounds import Bound
 from skidway.log.log import Log
 from skidway.metadata.topic_configs import TopicConfig, resolve
 from skidway.records.batch import read_header
 from skidway.records.record import Record, build_batch, read_records
 from skidway.replica.fetcher import Fetcher, FetchSettings
+from skidway.replica.news import CopyBegunAnew, ReplicaNews, TailCut
 from skidway.replica.role import PartitionRole
-from skidway.sim.disk import SimDisk
+from skidway.replica.throttle import Throttle
+from skidway.server.event_text import line_of
+from skidway.sim.world.disk import SimDisk
+from skidway.steps import at_once
 from skidway.wire.message import Message
 from skidway.wire.registry import api
 from skidway.wire.schema.fetch import (
@@ -34,6 +41,7 @@ from skidway.wire.schema.list_offsets import (
 
 NOW_MS = 1_000_000
 WALL_MS = 1_700_000_000_000
+LAG_MS = 30_000
 FETCH_VERSION, LIST_OFFSETS_VERSION = 18, 11
 
 
@@ -48,8 +56,8 @@ class Site:
         self.node_id = node_id
         self.disk = disk or SimDisk()
         self.partitions: dict[tuple[bytes, int], Partition] = {}
-        self.turn = Turn(lambda: None)
-        self.sessions = FetchSessions(DEFAULT_LIMITS, Random(node_id))
+        self.turn: TurnNotes[Partition] = TurnNotes(lambda: None)
+        self.sessions = Sessions(ConsumerSession, DEFAULT_LIMITS, Random(node_id))
         self.heard: list[Message] = []
         """Requests that came in, as they were decoded."""
         self.keeps_sessions = True
@@ -65,7 +73,7 @@ class Site:
 
     def host_again(self, partition: Partition, *, recovery_point: int) -> Partition:
         """After a crash."""
-        config = resolve({"flush": "sync" if partition.flush_sync else "os"})
+        config = resolve({"flush": "sync" if partition.log.is_flushed else "os"})
         return self._add(
             partition.topic, partition.index, self._open(partition.log.directory, config, recovery_point), config
         )
@@ -82,7 +90,18 @@ class Site:
         )
 
     def _add(self, topic: str, index: int, log: Log, config: TopicConfig) -> Partition:
-        partition = Partition(topic, topic_id(topic), index, log, config, self.turn, self.node_id)
+        partition = Partition(
+            topic,
+            topic_id(topic),
+            index,
+            log,
+            config,
+            self.turn,
+            self.node_id,
+            LAG_MS,
+            ProducerBudget(DEFAULT_LIMITS.producers_max, self.partitions.values()),
+            Throttle(),
+        )
         self.partitions[partition.topic_id, index] = partition
         return partition
 
@@ -105,59 +124,43 @@ class Site:
         return over_the_wire(self._records(heard, now_ms), version, "response")
 
     def _records(self, request: FetchRequest, now_ms: int) -> FetchResponse:
-        targets = [
-            FetchTarget(
-                bytes(topic.topic_id), one.partition, one.fetch_offset, one.partition_max_bytes,
-                one.current_leader_epoch, one.last_fetched_epoch,
-            )
-            for topic in request.topics
-            for one in topic.partitions
-        ]  # fmt: skip
-        session: Session | None = None
+        asked = AskedByFetch(request, FETCH_VERSION)
         if not self.keeps_sessions:
-            session = None
-        elif request.session_epoch <= 0:
-            session = self.sessions.begin(request.session_id, request.session_epoch, True, targets, now_ms)
-        else:
-            forgotten = [
-                (bytes(topic.topic_id), i) for topic in request.forgotten_topics_data for i in topic.partitions
-            ]
-            try:
-                session = self.sessions.resume(
-                    request.session_id, request.session_epoch, True, targets, forgotten, now_ms
-                )
-            except ProtocolError as error:
-                return FetchResponse(error_code=error.code)
-            targets = list(session.targets.values())
+            asked.session_epoch = FINAL_EPOCH
+        try:
+            session = self.sessions.session_of(asked, request.replica_state.replica_id, now_ms)
+        except ProtocolError as error:
+            return FetchResponse(error_code=error.code)
+        at_once(self.sessions.update(session, asked))
         replica = request.replica_state
         return FetchResponse(
-            session_id=session.id if session is not None else 0,
+            session_id=session.id,
             responses=[
                 FetchableTopicResponse(
                     topic_id=target.topic,  # type: ignore[arg-type]
                     partitions=[self._read(target, replica.replica_id, replica.replica_epoch, now_ms)],
                 )
-                for target in targets
+                for target in session.targets.values()
             ],
         )
 
     def _read(self, target: FetchTarget, replica_id: int, broker_epoch: int, now_ms: int) -> PartitionData:
-        partition = self.partitions[target.topic, target.partition]  # type: ignore[index]
-        log = partition.log
-        data = PartitionData(target.partition, 0, log.high_watermark, -1, log.start_offset, records=b"")
+        partition = self.partitions[target.topic, target.index]  # type: ignore[index]
+        log, asked = partition.log, target.asked
+        data = PartitionData(target.index, 0, log.high_watermark, -1, log.start_offset, records=b"")
         try:
-            partition.leader.check_epoch(target.leader_epoch)
-            epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
-            if target.last_fetched_epoch >= 0 and (epoch < target.last_fetched_epoch or end_offset < target.offset):
+            partition.leader.check_epoch(asked.current_leader_epoch)
+            epoch, end_offset = log.end_offset_for_epoch(asked.last_fetched_epoch)
+            if asked.last_fetched_epoch >= 0 and (epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset):
                 data.diverging_epoch = EpochEndOffset(epoch, end_offset)
                 return data
-            if not log.start_offset <= target.offset <= log.end_offset:
+            if not log.start_offset <= asked.fetch_offset <= log.end_offset:
                 raise OffsetOutOfRange()
             partition.advance(
-                partition.leader.on_fetch(replica_id, broker_epoch, target.offset, log.end_offset, now_ms)
+                partition.leader.on_fetch(replica_id, broker_epoch, asked.fetch_offset, log.end_offset, now_ms)
             )
             data.high_watermark = log.high_watermark
-            found = log.read(target.offset, target.max_bytes, committed=False)
+            found = log.read(asked.fetch_offset, asked.partition_max_bytes, Bound.END)
             data.records = b"" if found is None else found.read()
         except ProtocolError as error:
             data.error_code = error.code
@@ -215,7 +218,7 @@ def contents(partition: Partition, *, committed: bool = False) -> list[bytes | N
     log = partition.log
     found: list[bytes | None] = []
     offset = log.start_offset
-    while (part := log.read(offset, 1 << 20, committed=committed)) is not None:
+    while (part := log.read(offset, 1 << 20, Bound.HIGH_WATERMARK if committed else Bound.END)) is not None:
         data = part.read()
         position = 0
         while position < len(data):
@@ -240,7 +243,11 @@ class Following:
         self.leader = leader
         self.now_ms = NOW_MS
         self.troubles: list[str] = []
-        self.fetcher = Fetcher(site.node_id, leader.node_id, self.troubles.append, settings)
+        self.cuts: list[str] = []
+        self.fetcher = Fetcher(site.node_id, leader.node_id, self._report, settings)
+
+    def _report(self, news: ReplicaNews) -> None:
+        (self.cuts if isinstance(news, TailCut | CopyBegunAnew) else self.troubles).append(line_of(news))
 
     def follow(self, *partitions: Partition) -> "Following":
         for partition in partitions:
@@ -282,7 +289,8 @@ class Following:
 def pair(**configs: str) -> tuple[Site, Partition, Site, Partition]:
     """Node 1 leads `t-0` in epoch 0, node 2 follows."""
     one, two = Site(1), Site(2)
-    leader, follower = one.host(**configs), two.host(**configs)
+    settings: dict[str, Any] = dict(configs)
+    leader, follower = one.host(**settings), two.host(**settings)
     elect(leader, follower, epoch=0)
     return one, leader, two, follower
 

@@ -2,7 +2,7 @@
 
 from replica_sites import WALL_MS, Following, Site, asked, contents, elect, followed, pair, role, stored_bytes, write
 
-from skidway.broker.partition import Partition
+from skidway.broker.partitions.partition import Partition
 from skidway.errors import ErrorCode
 from skidway.wire.schema.fetch import FetchRequest
 from skidway.wire.schema.list_offsets import ListOffsetsRequest

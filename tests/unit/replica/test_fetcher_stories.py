@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from replica_sites import WALL_MS, Following, Site, asked, contents, elect, followed, pair, role, stored_bytes, write
 
+from skidway.broker.partitions.partition import Partition
 from skidway.errors import ErrorCode
 from skidway.replica.fetcher import FetchSettings
 from skidway.replica.throttle import Throttle
@@ -60,7 +61,17 @@ def test_what_the_leader_deleted_goes_here_too_once_it_is_committed() -> None:
     leader.log.delete_records_before(2)
     following.turn()
     assert follower.log.start_offset == 2
-    assert asked(following.ask()) == [(3, 0, 0)], "and the leader hears of it"
+    assert following.fetcher.take_moved() == [follower], "it is to be saved"
+    request = following.ask()
+    assert asked(request) == [], "a crash would undo it: the leader does not hear of it yet"
+    ticket = follower.log.checkpoint()
+    assert ticket is not None
+    ticket.run()
+    follower.log.finish_sync(ticket)
+    following.tell(one.answer(request))
+    request = following.ask()
+    assert asked(request) == [(3, 0, 0)]
+    assert request.topics[0].partitions[0].log_start_offset == 2, "now it does"
 
 
 # Sessions, and leaders that do not answer.
@@ -92,7 +103,7 @@ def test_a_lost_session_is_begun_anew(keeps_sessions: bool) -> None:
     following = followed(two, one, follower)
     following.turn()
     following.turn()
-    one.sessions.sessions.clear()
+    one.sessions.open.clear()
     following.turn()
     write(leader, b"a")
     request = following.ask()
@@ -216,6 +227,7 @@ def test_the_next_request_leaves_with_the_last_sync() -> None:
     first, second = two.turn.take_unsynced()
     for partition in (first, second):
         assert following.ask() is None
+        assert isinstance(partition, Partition)
         ticket = partition.begin_sync()
         assert ticket is not None
         ticket.run()

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from skidway.errors import InvalidRequest, NotController, ProtocolError, RecordListTooLarge, StorageError
-from skidway.runtime.replicated import PARKED, Decision, Operation, Replicated
+from skidway.runtime.replicated import PARKED, Decision, Machine, Now, Operation, Replicated
 
 LARGEST = 1_000
+
+
+START = Now(0, 0)
 
 
 @dataclass(slots=True)
@@ -21,11 +24,11 @@ class Read(Operation[int]):
     pass
 
 
-class Counter:
+class Counter(Machine[int]):
     def __init__(self) -> None:
         self.total = 0
 
-    def decide(self, operation: Operation[Any], now_ms: int) -> Decision[int, int]:
+    def decide(self, operation: Operation[Any], now: Now) -> Decision[int, int]:
         if not isinstance(operation, Add):
             return Decision([], self.total)
         if operation.amount < 0:
@@ -38,7 +41,7 @@ class Counter:
 
 class MemoryStore:
     def __init__(self, *records: int) -> None:
-        self.records = list(records)
+        self.records: list[Any] = list(records)
         self.committed_offset = len(records)
         self.failing = False
         self.unreadable = False
@@ -47,15 +50,15 @@ class MemoryStore:
     def end_offset(self) -> int:
         return len(self.records)
 
-    def append(self, records: Sequence[int], now_ms: int) -> int:
+    def append(self, records: Sequence[Any], now_ms: int) -> int:
         if self.failing:
             raise StorageError("disk full")
-        if any(record > LARGEST for record in records):
+        if any(isinstance(record, int) and record > LARGEST for record in records):
             raise RecordListTooLarge("too large")
         self.records.extend(records)
         return len(self.records)
 
-    def read_all(self) -> list[int]:
+    def read_all(self) -> list[Any]:
         if self.unreadable:
             raise StorageError("unreadable")
         return self.records
@@ -72,7 +75,7 @@ class World:
         def respond(reply: int | ProtocolError) -> None:
             self.replies.append(str(reply) if isinstance(reply, ProtocolError) else reply)
 
-        self.host.submit(operation, 0, respond)
+        self.host.submit(operation, START, respond)
 
     def commit(self, offset: int) -> None:
         self.store.committed_offset = offset
@@ -96,7 +99,7 @@ def test_a_reply_waits_for_its_records_to_be_committed() -> None:
 def test_records_are_published_before_their_reply_leaves() -> None:
     store, journal = MemoryStore(), list[str]()
     host = Replicated[Counter, int](Counter, store, lambda records: journal.append(f"published {records}"))
-    host.submit(Add(2), 0, lambda reply: journal.append(f"replied {reply}"))
+    host.submit(Add(2), START, lambda reply: journal.append(f"replied {reply}"))
     store.committed_offset = 1
     host.on_committed(1)
     assert journal == ["published [2]", "replied 2"]
@@ -194,14 +197,14 @@ class Meet(Operation[str]):
     """Answered when another one comes, with a number that counts the pairs."""
 
 
-class Booth:
+class Booth(Machine[int]):
     """Who waits is known to the machine alone; the pairs are in the log."""
 
     def __init__(self) -> None:
         self.pairs = 0
         self.waiting: Meet | None = None
 
-    def decide(self, operation: Operation[Any], now_ms: int) -> Decision[int, Any]:
+    def decide(self, operation: Operation[Any], now: Now) -> Decision[int, Any]:
         assert isinstance(operation, Meet)
         if self.waiting is None:
             return Decision([], PARKED, [operation])
@@ -222,7 +225,7 @@ class Meeting:
         self.host = Replicated[Booth, int](Booth, self.store)
 
     def meet(self, name: str) -> None:
-        self.host.submit(Meet(), 0, lambda reply: self.told.append(f"{name}: {reply}"))
+        self.host.submit(Meet(), START, lambda reply: self.told.append(f"{name}: {reply}"))
 
     def commit(self) -> None:
         self.store.committed_offset = self.store.end_offset
@@ -260,3 +263,102 @@ def test_losing_the_leadership_answers_the_parked_too() -> None:
     meeting.host.on_lost(NotController("moved"))
     assert sorted(meeting.told) == ["a: moved", "b: moved", "c: moved"]
     assert meeting.host.machine.pairs == 1
+
+
+@dataclass(slots=True)
+class Order(Operation[str]):
+    """Answered when it is stored; then it is delivered."""
+
+    name: str
+
+
+@dataclass(slots=True)
+class Delivered(Operation[None]):
+    name: str
+
+
+class Shop(Machine[str]):
+    """Records are `+name` for an order and `-name` for a delivery."""
+
+    def __init__(self) -> None:
+        self.open: list[str] = []
+
+    def decide(self, operation: Operation[Any], now: Now) -> Decision[str, Any]:
+        if isinstance(operation, Order):
+            return Decision([f"+{operation.name}"], "ordered", effects=[operation.name])
+        assert isinstance(operation, Delivered)
+        return Decision([f"-{operation.name}"] if operation.name in self.open else [], None)
+
+    def apply(self, record: str) -> None:
+        if record.startswith("+"):
+            self.open.append(record[1:])
+        else:
+            self.open.remove(record[1:])
+
+    def unfinished(self) -> list[str]:
+        return list(self.open)
+
+
+class Deliveries:
+    def __init__(self, store: Any = None) -> None:
+        self.store = store or MemoryStore()
+        self.happened: list[str] = []
+        self.host = Replicated[Shop, str](
+            Shop, self.store, perform=lambda name: self.happened.append(f"deliver {name}")
+        )
+
+    def order(self, name: str) -> None:
+        self.host.submit(Order(name), START, lambda reply: self.happened.append(f"{name}: {reply}"))
+
+    def delivered(self, name: str) -> None:
+        self.host.submit(Delivered(name), START, lambda reply: None)
+
+    def commit(self) -> None:
+        self.store.committed_offset = self.store.end_offset
+        self.host.on_committed(self.store.end_offset)
+
+
+def test_an_effect_happens_after_its_record_is_committed_and_answered() -> None:
+    shop = Deliveries()
+    shop.order("a")
+    shop.order("b")
+    assert shop.happened == []
+    shop.commit()
+    assert shop.happened == ["a: ordered", "deliver a", "b: ordered", "deliver b"]
+    shop.delivered("a")
+    shop.commit()
+    assert shop.host.machine.open == ["b"]
+
+
+def test_what_was_not_finished_is_performed_by_who_loads_it_once_it_is_committed() -> None:
+    shop = Deliveries()
+    shop.order("a")
+    shop.order("b")
+    shop.commit()
+    shop.delivered("a")
+    later = Deliveries(shop.store)
+    assert later.happened == [], "the delivery of a is not committed: it may not have happened"
+    later.commit()
+    assert later.happened == ["deliver b"]
+
+
+def test_no_effect_of_a_lost_decision_happens() -> None:
+    shop = Deliveries()
+    shop.order("a")
+    shop.commit()
+    shop.happened.clear()
+    shop.store.failing = True
+    shop.order("b")
+    assert shop.happened == ["b: disk full", "deliver a"], "a may have been delivered or not: it is delivered again"
+    shop.store.failing = False
+    shop.order("c")
+    shop.commit()
+    assert shop.happened[2:] == ["c: ordered", "deliver c"]
+
+
+def test_an_effect_of_a_closed_host_does_not_happen() -> None:
+    shop = Deliveries()
+    shop.order("a")
+    shop.host.close(NotController("moved"))
+    shop.commit()
+    assert shop.happened == ["a: moved"]

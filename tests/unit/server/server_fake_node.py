@@ -1,20 +1,25 @@
 """A node with a tiny protocol of its own, to serve with the real shell: length-prefixed frames, first byte a command.
 
 E echo, R reply of n bytes, F file slice, W wait until released, S answer after a sync, T answer at a time, H hang up,
-X fail with a bug.
+X fail with a bug, K keep the bytes and answer them when released.
 """
 
 import asyncio
 import contextlib
 import socket
 import struct
+import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+from skidway.broker.listeners import Security, only_listener
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.ports import Clock, File, FileSlice
+from skidway.runtime.jobs import Job, Lane
+from skidway.server.carriage import CARRIAGES, Carriage
+from skidway.server.clients import Clients
 from skidway.server.clock import SystemClock
 from skidway.server.listener import Listener, bind
 from skidway.server.tcp import Client
@@ -69,7 +74,7 @@ class FakeNode:
         self.on_work: Callable[[], None] = lambda: None
         self.connections: list[FakeConnection] = []
         self.waiting: deque[FakeConnection] = deque()
-        self.wanted: list[tuple[str, Ticket]] = []
+        self.wanted: list[Job] = []
         self.begun: list[Ticket] = []
         self.timed: list[tuple[int, FakeConnection, bytes]] = []
         self.timed_count = 0
@@ -78,6 +83,7 @@ class FakeNode:
         self.closed_count = 0
         self.fails_to_connect = False
         self.opened = self.closed_clean = False
+        self.has_long_work = False
 
     # What main.run calls.
     def open(self, now_ms: int, wall_ms: int, run: Any = None) -> None:
@@ -94,10 +100,10 @@ class FakeNode:
     def deadline_ms(self) -> int | None:
         return min((at for at, _, _ in self.timed), default=None)
 
-    def connect(self, peer: str) -> "FakeConnection":
+    def connect(self, peer: str, listener: str) -> "FakeConnection":
         if self.fails_to_connect:
             raise Bug("in connect")
-        connection = FakeConnection(self, peer)
+        connection = FakeConnection(self, peer, listener)
         self.connections.append(connection)
         return connection
 
@@ -107,24 +113,26 @@ class FakeNode:
         for _, connection, body in due:
             connection.answer_later(body)
 
-    def take_sync(self) -> list[tuple[str, Ticket]]:
+    def end_turn(self) -> list[Job]:
         wanted, self.wanted = self.wanted, []
         return wanted
 
-    def on_synced(self, key: str, ticket: Ticket, error: OSError | None, now_ms: int) -> None:
+    def on_synced(self, ticket: Ticket, error: OSError | None, now_ms: int) -> None:
         answer = ticket.body if error is None else f"error {error.errno}".encode()
         ticket.connection.answer_later(answer)
 
     def release(self, count: int = 1) -> None:
         for _ in range(count):
-            self.waiting.popleft().answer_later(b"released")
+            connection = self.waiting.popleft()
+            connection.answer_later(bytes(connection.kept_frames.popleft()) if connection.kept_frames else b"released")
 
 
 class FakeConnection:
     yielded = False
     bug: Exception | None = None
 
-    def __init__(self, node: FakeNode, peer: str) -> None:
+    def __init__(self, node: FakeNode, peer: str, listener: str) -> None:
+        self.listener = listener
         self.node = node
         self.peer = peer
         self.outbox: list[Any] = []
@@ -133,6 +141,8 @@ class FakeConnection:
         self.pending: list[int] = []
         self.on_ready: Callable[[], None] = lambda: None
         self.gone = False
+        self.offered = self.kept = False
+        self.kept_frames: deque[memoryview] = deque()
         self.largest_view = 0
         self.handled_bytes = 0
         self.seen_bytes = 0
@@ -173,6 +183,11 @@ class FakeConnection:
             assert node.file is not None
             at, length = struct.unpack_from(">QI", frame, 1)
             self.outbox += [length.to_bytes(4, "big"), FileSlice(node.file, at, length)]
+        elif command == ord("K"):
+            self.kept = self.offered
+            self.kept_frames.append(frame if self.kept else memoryview(bytes(frame)))
+            self.pending.append(1)
+            node.waiting.append(self)
         elif command == ord("H"):
             raise Hangup("asked to")
         elif command == ord("X"):
@@ -185,7 +200,9 @@ class FakeConnection:
         if body[0] == ord("W"):
             self.node.waiting.append(self)
         elif body[0] == ord("S"):
-            self.node.wanted.append((self.peer, Ticket(self, body, self.node.gate)))
+            ticket = Ticket(self, body, self.node.gate)
+            lane = Lane.MAINTENANCE if ticket.maintenance else Lane.SYNC
+            self.node.wanted.append(Job(lane, ticket, self.node.on_synced))
             self.node.on_work()
         elif body[0] == ord("T"):
             self.node.timed_count += 1
@@ -208,9 +225,9 @@ def frame_of(body: bytes) -> bytes:
 
 
 class Served:
-    def __init__(self, node: FakeNode, listener: Listener, turn: Turn, port: int) -> None:
+    def __init__(self, node: FakeNode, clients: Clients, turn: Turn, port: int) -> None:
         self.node = node
-        self.listener = listener
+        self.clients = clients
         self.turn = turn
         self.port = port
 
@@ -241,7 +258,7 @@ class Served:
         name = f"{address[0]}:{address[1]}"
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                for client in self.listener.clients:
+                for client in self.clients.connected:
                     if client.peer == name and client.connection is not None:
                         return client
                 await asyncio.sleep(0)
@@ -295,19 +312,28 @@ def is_stuck(client: Client | None) -> bool:
 
 @contextlib.asynccontextmanager
 async def serving(
-    limits: Limits = DEFAULT_LIMITS, sync_threads: int = 2, clock: Clock | None = None
+    limits: Limits = DEFAULT_LIMITS,
+    sync_threads: int = 2,
+    clock: Clock | None = None,
+    carriage: Carriage = CARRIAGES[Security.PLAINTEXT],
+    waiting_max: int = sys.maxsize,
+    **options: Any,
 ) -> AsyncIterator[Served]:
+    """`options` are those of the listener."""
     loop = asyncio.get_running_loop()
     node, clock = FakeNode(limits), clock or SystemClock()
     turn = Turn(loop, node, clock, sync_threads=sync_threads)
-    listener = Listener(loop, node, turn, clock, limits, hangup=Hangup)
+    clients = Clients(loop, node, turn, clock, limits, hangup=Hangup, waiting_max=waiting_max)
+    clients.start()
     bound = bind("127.0.0.1", 0)
+    listener = Listener(only_listener("127.0.0.1", 0).inter_broker, carriage, clients, **options)
     await listener.start(bound)
     try:
-        yield Served(node, listener, turn, bound.getsockname()[1])
+        yield Served(node, clients, turn, bound.getsockname()[1])
     finally:
-        await listener.drain(0)
+        listener.stop_accepting()
+        await clients.drain(0)
         if node.gate is not None:
             node.gate.set()
         turn.close()
-        assert listener.memory.used_bytes == 0, "partial frames outlived their connections"
+        assert clients.memory.used_bytes == 0, "partial frames outlived their connections"

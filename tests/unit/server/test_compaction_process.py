@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from skidway.errors import StorageError
-from skidway.log.compaction import CompactionTask, Source, compact
+from skidway.log.compaction.compaction import CompactionTask, Source, compact
 from skidway.records.record import Record, build_batch
 from skidway.server.compactor import ChildCompactor
 from skidway.server.disk import RealDisk
@@ -105,7 +105,7 @@ def test_it_ends_with_its_parent(disk: RealDisk) -> None:
     task = make_task(disk, 400_000, 400_000)
     script = f"""
 import sys, msgspec
-from skidway.log.compaction import CompactionTask
+from skidway.log.compaction.compaction import CompactionTask
 from skidway.server.compactor import ChildCompactor
 import threading, time, os
 compactor = ChildCompactor({disk.root!r})

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from skidway.broker.listeners import Address
 from skidway.limits import DEFAULT_LIMITS
 from skidway.quorum.settings import QuorumSettings
-from skidway.server.addresses import Address, parse_address, parse_nodes
+from skidway.server.addresses import parse_address, parse_nodes
 from skidway.server.config import ConfigError, Settings, load_settings
 from skidway.server.flags import build_parser, settings_from
+from skidway.server.service_links import service_links
 
 
 def written(tmp_path: Path, text: str) -> str:
@@ -24,6 +26,14 @@ def test_nothing_set_gives_the_defaults() -> None:
     assert settings.limits == DEFAULT_LIMITS
 
 
+def test_the_send_buffer_is_a_size_or_left_to_the_kernel() -> None:
+    assert load_settings(environment={"SKIDWAY_SEND_BUFFER_BYTES": "-1"}).send_buffer_bytes == -1
+    assert load_settings(assignments={"send_buffer_bytes": "262144"}).send_buffer_bytes == 262144
+    for wrong in ("0", "-2", "1000"):
+        with pytest.raises(ConfigError, match=r"send_buffer_bytes in flag.*the kernel's choice.* or at least 4096"):
+            load_settings(assignments={"send_buffer_bytes": wrong})
+
+
 def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
     file = written(tmp_path, 'node_id = 1\ndefault_partitions = 10\nlisten = "127.0.0.1:1"\nflush = "os"\n')
     environment = {"SKIDWAY_NODE_ID": "2", "SKIDWAY_DEFAULT_PARTITIONS": "20", "PATH": "/bin"}
@@ -36,9 +46,16 @@ def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
     )
 
 
+def test_variables_of_the_command_line_are_not_settings() -> None:
+    """Whoever chose a profile for other commands can still start a broker."""
+    names = ("SKIDWAY_CONFIG", "SKIDWAY_BOOTSTRAP", "SKIDWAY_PROFILE", "SKIDWAY_PROFILES")
+    assert load_settings(None, dict.fromkeys(names, "anything")) == load_settings(None, {})
+
+
 def test_tables(tmp_path: Path) -> None:
     text = (
-        '[limits]\nconnections_max = 50\n[topic_defaults]\n"retention.ms" = 5\nsegment.bytes = 700\npreallocate = false'
+        '[limits]\nconnections_max = 50\n[topic_defaults]\n"retention.ms" = 5\nsegment.bytes = 2000000\n'
+        "preallocate = false"
     )
     environment = {"SKIDWAY_LIMITS__CONNECTION_IDLE_MS": "99", "SKIDWAY_TOPIC_DEFAULTS__MAX_MESSAGE_BYTES": "11"}
     settings = load_settings(written(tmp_path, text), environment)
@@ -47,7 +64,7 @@ def test_tables(tmp_path: Path) -> None:
     assert settings.limits.connection_idle_ms == 99
     assert settings.topic_defaults == {
         "retention.ms": "5",
-        "segment.bytes": "700",
+        "segment.bytes": "2000000",
         "preallocate": "false",
         "max.message.bytes": "11",
     }
@@ -85,30 +102,36 @@ def test_flags_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
             "limits.connections_max must be positive (set in {file}, key limits.connections_max)",
         ),
         ("limits = 3", "limits in {file}, key limits: expected a table of settings, got 3"),
-        ("[topic_defaults]\nx = [1]", "topic_defaults.x in {file}, key topic_defaults.x: expected a text,"),
+        ("[topic_defaults]\nx = [1]", "topic_defaults.x in {file}, key topic_defaults.x: expected text,"),
         ("sync_threads = 0", "sync_threads in {file}, key sync_threads: expected a positive number, got 0"),
         ("scrub_bytes_per_second = 0", "key scrub_bytes_per_second: expected a positive number, got 0"),
         ("scrub_interval_ms = -1", "scrub_interval_ms in {file}, key scrub_interval_ms: expected 0 or more, got -1"),
         ("node_id = -1", "node_id in {file}, key node_id: expected 0 or more, got -1"),
         ("node_id = 9999999999", "node_id in {file}, key node_id: expected at most 2147483647"),
-        ("listen = 'here'", "listen in {file}, key listen: 'here' has no port: expected HOST:PORT"),
-        ("listen = '::1:9092'", "an IPv6 address is written in brackets, such as [::1]:9092"),
+        ("listen = 'here'", "listen in {file}, key listen: 'here' is not an address: expected HOST:PORT"),
+        ("listen = '::1:9092'", "write an IPv6 address in brackets, such as [::1]:9092"),
         (
             "advertise = 'a:99999'",
-            "advertise in {file}, key advertise: 'a:99999': the port is a number from 0 to 65535",
+            "advertise in {file}, key advertise: 'a:99999': the port must be a number from 0 to 65535",
         ),
         ("voters = '1@a:1,1@b:2'", "voters in {file}, key voters: node 1 is named twice: at a:1 and at b:2"),
-        ("voters = '1@a:1,2@a:1'", "voters in {file}, key voters: two nodes at a:1: every node has an address of its"),
+        (
+            "voters = '1@a:1,2@a:1'",
+            "voters in {file}, key voters: two nodes have the address a:1: every node needs its",
+        ),
         ("voters = 'a:1'", "voters in {file}, key voters: 'a:1': expected NUMBER@HOST:PORT, such as 1@broker-1"),
         ("voters = 'x@a:1'", "'x@a:1': expected NUMBER@HOST:PORT"),
-        ("voters = '1@a'", "voters in {file}, key voters: 'a' has no port: expected HOST:PORT"),
+        ("voters = '1@a'", "voters in {file}, key voters: 'a' is not an address: expected HOST:PORT"),
         ("voters = '1@a:0'", "'1@a:0': expected a host and a port that the other nodes can connect to"),
         ("voters = '1@:9092'", "'1@:9092': expected a host and a port that the other nodes can connect to"),
-        ("voters = '99999999999@a:1'", "'99999999999@a:1': a node's number is at most 2147483647"),
+        ("voters = '99999999999@a:1'", "'99999999999@a:1': the number of a node must be at most 2147483647"),
         ("peer_addresses = '1'", "peer_addresses in {file}, key peer_addresses: '1': expected NUMBER@HOST:PORT"),
         ("roles = 'king'", "roles in {file}, key roles: expected broker, controller or broker,controller, got 'king'"),
         ("roles = ''", "roles in {file}, key roles: expected broker, controller or broker,controller, got ''"),
-        ("roles = 'broker'", "roles in {file}, key roles: a node that is no controller needs voters, to find one"),
+        (
+            "roles = 'broker'",
+            "roles in {file}, key roles: a node without the role controller needs voters, to find the controller",
+        ),
         (
             "roles = 'broker'\nvoters = '1@a:1'",
             "voters in {file}, key voters: names this node (1), whose roles are not controller",
@@ -123,7 +146,7 @@ def test_flags_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
             "unknown setting quorum.retry in {file}, key quorum.retry; did you mean quorum.retry_ms?",
         ),
         ("[quorum]\nretry_ms = 0", "quorum.retry_ms in {file}, key quorum.retry_ms: expected a positive number, got 0"),
-        ("data_dir = ''", "data_dir in {file}, key data_dir: expected a directory, got an empty text"),
+        ("data_dir = ''", "data_dir in {file}, key data_dir: expected a directory, got an empty value"),
         ("node_id = \n", "{file} is not valid TOML: Invalid value (at line 1, column 11)"),
     ],
 )
@@ -143,8 +166,51 @@ def test_mistakes_elsewhere(tmp_path: Path) -> None:
         load_settings(environment={"SKIDWAY_NODEID": "1"})
     with pytest.raises(ConfigError, match="flag --default-partitions: expected a whole number, got 'many'"):
         load_settings(flags={"default_partitions": "many"})
-    with pytest.raises(ConfigError, match="known are data_dir, node_id"):
+    with pytest.raises(ConfigError, match="known settings are data_dir, require_data, node_id"):
         load_settings(flags={"zzzzzz": "1"})
+
+
+KUBERNETES = {
+    "SKIDWAY_PORT": "tcp://10.0.0.1:9092",
+    "SKIDWAY_PORT_9092_TCP": "tcp://10.0.0.1:9092",
+    "SKIDWAY_PORT_9092_TCP_ADDR": "10.0.0.1",
+    "SKIDWAY_PORT_9092_TCP_PORT": "9092",
+    "SKIDWAY_PORT_9092_TCP_PROTO": "tcp",
+    "SKIDWAY_SERVICE_HOST": "10.0.0.1",
+    "SKIDWAY_SERVICE_PORT": "9092",
+    "SKIDWAY_SERVICE_PORT_KAFKA": "9092",
+    "SKIDWAY_HEADLESS_SERVICE_HOST": "fd00::1",
+    "SKIDWAY_0_PORT": "udp://[fd00::1]:9092",
+    "SKIDWAY_NAME": "/web/skidway",
+}
+"""What Kubernetes and Docker set for services named skidway, skidway-headless and skidway-0."""
+
+
+def test_what_kubernetes_says_about_a_service_of_the_same_name_is_no_setting() -> None:
+    assert load_settings(environment={**KUBERNETES, "SKIDWAY_NODE_ID": "7"}).node_id == 7
+    assert service_links({**KUBERNETES, "SKIDWAY_NODE_ID": "7", "PATH": "/bin"}) == sorted(KUBERNETES)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SKIDWAY_PORT", "9092"),
+        ("SKIDWAY_PORT_9092_TCP", "9092"),
+        ("SKIDWAY_SERVICE_PORT", "kafka"),
+        ("SKIDWAY_SERVICE_HOSTS", "10.0.0.1"),
+        ("SKIDWAY_NAME", "mine"),
+        ("SKIDWAY_LISTEN_PORT", "9092"),
+    ],
+)
+def test_a_mistake_that_resembles_it_is_still_one(variable: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown setting .* in environment variable {variable}"):
+        load_settings(environment={variable: value})
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9092", "[::]:9092", ":9092"])
+def test_nobody_can_connect_to_all_addresses(address: str) -> None:
+    with pytest.raises(ConfigError, match="advertise in flag --advertise: expected a host that clients can connect to"):
+        load_settings(flags={"advertise": address})
 
 
 def test_addresses() -> None:
@@ -168,13 +234,19 @@ def test_a_node_of_a_cluster() -> None:
     assert parse_nodes("") == {}
 
 
+def advertised(port: int, **settings: str) -> Address:
+    """What a broker with one listener tells clients once it has its port."""
+    (spec,) = load_settings(flags=settings).listener_list().bound_to([port])
+    return spec.advertised
+
+
 def test_what_clients_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "here")
-    assert Settings(listen="127.0.0.1:0").advertised_address(4711) == Address("127.0.0.1", 4711)
-    assert Settings(listen="0.0.0.0:9092").advertised_address(9092) == Address("here", 9092)
-    assert Settings(listen="[::]:9092").advertised_address(9092) == Address("here", 9092)
-    assert Settings(advertise="example.org:0").advertised_address(7) == Address("example.org", 7)
-    assert Settings(advertise="example.org:80").advertised_address(7) == Address("example.org", 80)
+    assert advertised(4711, listen="127.0.0.1:0") == Address("127.0.0.1", 4711)
+    assert advertised(9092, listen="0.0.0.0:9092") == Address("here", 9092)
+    assert advertised(9092, listen="[::]:9092") == Address("here", 9092)
+    assert advertised(7, advertise="example.org:0") == Address("example.org", 7)
+    assert advertised(7, advertise="example.org:80") == Address("example.org", 80)
 
 
 def test_a_wrong_topic_default_is_told_with_its_place() -> None:
@@ -188,5 +260,5 @@ def test_bounds_of_group_settings_follow_what_they_must_not_exclude() -> None:
     groups = load_settings(assignments={"groups.consumer_session_timeout_ms": "3000"}).groups
     assert (groups.consumer_session_timeout_ms_min, groups.consumer_session_timeout_ms_max) == (3_000, 60_000)
     wrong = {"groups.consumer_session_timeout_ms": "3000", "groups.consumer_session_timeout_ms_min": "5000"}
-    with pytest.raises(ConfigError, match=r"consumer_session_timeout_ms is 3000, but must lie from 5000 to 60000"):
+    with pytest.raises(ConfigError, match=r"consumer_session_timeout_ms is 3000, but must be between 5000 and 60000"):
         load_settings(assignments=wrong)

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from server_fake_node import FakeNode, Run
 
-from skidway.broker.peers import RETRY_MS, Peers
+from skidway.broker.cluster.peers import RETRY_MS, Peers
+from skidway.broker.listeners import Security
 from skidway.limits import DEFAULT_LIMITS, MIB, Limits
 from skidway.runtime.timers import Timers
+from skidway.server.carriage import CARRIAGES
 from skidway.server.clock import SystemClock
 from skidway.server.dialer import Dialer
 from skidway.server.turn import Turn
@@ -36,7 +38,7 @@ class AskingNode(FakeNode):
         super().__init__(limits)
         self.timers = Timers()
         self.clock = SystemClock()
-        self.peers = Peers("asking", self.timers, limits)
+        self.peers = Peers("asking", self.timers, limits, lambda event: None)
 
     @property
     def deadline_ms(self) -> int | None:
@@ -74,7 +76,7 @@ def _keep(answer: Answer) -> Callable[[Message | None], None]:
 async def asking(limits: Limits = DEFAULT_LIMITS, **options: Any) -> AsyncIterator[tuple[AskingNode, Dialer]]:
     loop = asyncio.get_running_loop()
     node = AskingNode(limits)
-    dialer = Dialer(loop, SystemClock(), limits, **options)
+    dialer = Dialer(loop, SystemClock(), limits, CARRIAGES[Security.PLAINTEXT], **options)
     node.peers.dial = dialer.dial
     turn = Turn(loop, node, node.clock, sync_threads=1)
     dialer.attach(turn)
@@ -336,7 +338,7 @@ def test_a_bug_in_an_answer_costs_its_link_only(run: Run, caplog: pytest.LogCapt
             other = node.heartbeat(channel="other")
             assert await behind is None
             assert await other is not None
-            assert "a bug while handling a reply" in caplog.text
+            assert "internal error while handling a reply" in caplog.text
 
     run(story())
 

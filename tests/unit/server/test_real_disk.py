@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,50 @@ def test_appends_return_where_they_begin(disk: RealDisk) -> None:
     again = disk.open("a.log")
     assert again.size() == 16
     assert again.append(b"!") == 16
+
+
+def modes(root: Path) -> set[tuple[str, int]]:
+    return {(path.name, path.stat().st_mode & 0o777) for path in [root, *root.rglob("*")]}
+
+
+def fill(root: Path) -> None:
+    disk = RealDisk(str(root))
+    disk.make_directory("t-0")
+    disk.open("t-0/a.log", create=True).close()
+    disk.write_atomic("meta", b"x")
+    disk.close()
+
+
+def with_umask(umask: int, root: Path) -> set[tuple[str, int]]:
+    before = os.umask(umask)
+    try:
+        fill(root)
+    finally:
+        os.umask(before)
+    return modes(root)
+
+
+def test_other_users_cannot_read_what_is_stored(tmp_path: Path) -> None:
+    files = {(name, 0o640) for name in (".lock", "a.log", "meta")}
+    assert with_umask(0o022, tmp_path / "data") == files | {("data", 0o750), ("t-0", 0o750)}
+    assert with_umask(0o000, tmp_path / "open") == files | {("open", 0o750), ("t-0", 0o750)}
+
+
+def test_the_umask_may_close_it_further(tmp_path: Path) -> None:
+    files = {(name, 0o600) for name in (".lock", "a.log", "meta")}
+    assert with_umask(0o077, tmp_path / "data") == files | {("data", 0o700), ("t-0", 0o700)}
+
+
+def test_a_directory_that_is_closed_to_the_group_stays_so_and_one_that_is_open_is_left_alone(tmp_path: Path) -> None:
+    closed, opened = tmp_path / "closed", tmp_path / "opened"
+    closed.mkdir(0o700)
+    opened.mkdir()
+    opened.chmod(0o755)
+    assert with_umask(0o022, closed) == {
+        ("closed", 0o700), ("t-0", 0o700), (".lock", 0o600), ("a.log", 0o600), ("meta", 0o600)
+    }  # fmt: skip
+    assert ("opened", 0o755) in with_umask(0o022, opened)
+    assert ("a.log", 0o640) in modes(opened)
 
 
 def test_nothing_to_append_is_fine(disk: RealDisk) -> None:
@@ -127,7 +172,12 @@ def test_a_sync_that_fails_is_told_before_its_error_is_raised(disk: RealDisk, mo
     file = disk.open("a.log", create=True)
     monkeypatch.setattr(disk_module.os, "fsync", failing)
     monkeypatch.setattr(disk_module, "_datasync", failing)
-    for number, sync in enumerate((file.sync, lambda: disk.sync_directory(""), lambda: disk.write_atomic("b", b"x"))):
+    syncs: list[Callable[[], None]] = [
+        file.sync,
+        lambda: disk.sync_directory(""),
+        lambda: disk.write_atomic("b", b"x"),
+    ]
+    for number, sync in enumerate(syncs):
         with pytest.raises(OSError, match="Input/output"):
             sync()
         assert len(told) == number + 1

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from dataclasses import replace
+from mmap import mmap
 
 from server_fake_node import HandClock, Run, frame_of, serving
 
@@ -28,13 +29,13 @@ def test_pipelined_frames_in_odd_pieces_are_answered_in_order(run: Run) -> None:
                     await peer.writer.drain()
                     position += size
                     if size < 10:
-                        await until(lambda sent=position: peer.seen_bytes >= sent)  # the piece arrives alone
+                        await until(lambda: peer.seen_bytes >= position)  # noqa: B023 - the piece arrives alone
 
             sending = asyncio.ensure_future(send())
             for body in bodies:
                 assert await peer.answer() == body
             await sending
-            assert served.listener.memory.used_bytes == 0
+            assert served.clients.memory.used_bytes == 0
             await peer.close()
 
     run(story())
@@ -66,10 +67,47 @@ def test_a_giant_frame_grows_its_buffer_and_gives_it_back(run: Run) -> None:
             assert await peer.answer() == body
             peer.ask(b"Esmall again")
             assert await peer.answer() == b"Esmall again"
-            assert served.listener.memory.used_bytes == 0
+            assert served.clients.memory.used_bytes == 0
             assert served.node.connections[0].largest_view >= len(body)
 
     run(story())
+
+
+def test_a_buffer_that_the_node_keeps_is_not_read_into_again(run: Run) -> None:
+    rng = random.Random(11)
+    first, second = b"K" + rng.randbytes(7 * MIB), b"K" + rng.randbytes(6 * MIB)
+
+    async def story() -> None:
+        async with serving() as served:
+            peer = await served.dial(limit=8 * MIB)
+            # The second begins in the buffer of the first.
+            peer.writer.write(frame_of(first) + frame_of(second) + frame_of(b"Ebehind"))
+            await until(lambda: len(served.node.waiting) == 2)
+            kept = served.node.connections[0].kept_frames
+            buffers = {id(frame.obj) for frame in kept}
+            assert all(isinstance(frame.obj, mmap) for frame in kept), "neither was copied"
+            assert len(buffers) == 2
+            assert await peer.answer() == b"Ebehind"
+            assert served.clients.memory.used_bytes == 0, "what was given away does not count"
+            served.node.release(2)
+            assert await peer.answer() == first
+            assert await peer.answer() == second
+
+    run(story())
+
+
+def test_the_buffer_of_a_large_frame_grows_without_a_copy() -> None:
+    memory = ReceiveMemory(200 * MIB)
+    buffer = memory.take(5 * MIB, 100 * MIB)
+    buffer[0] = 7
+    grown = memory.grow(buffer, 9 * MIB)
+    assert grown is not None
+    assert (grown.obj, grown[0]) == (buffer.obj, 7)
+    assert memory.used_bytes == memory.long_bytes == len(grown) == 9 * MIB
+    assert memory.grow(grown, 101 * MIB) is None, "it has room for its frame and no more"
+    memory.give_back(grown)
+    assert memory.used_bytes == memory.long_bytes == 0
+    assert memory.grow(memory.take(MIB), 2 * MIB) is None
 
 
 def test_an_announced_frame_costs_only_what_was_sent(run: Run) -> None:
@@ -79,7 +117,7 @@ def test_an_announced_frame_costs_only_what_was_sent(run: Run) -> None:
             for peer in peers:
                 peer.writer.write((100 * MIB).to_bytes(4, "big") + b"E" + bytes(20_000))
             await until(lambda: all(peer.seen_bytes == 20_005 for peer in peers))
-            assert 20 * 20_000 < served.listener.memory.used_bytes <= 20 * SCRATCH_BYTES
+            assert 20 * 20_000 < served.clients.memory.used_bytes <= 20 * SCRATCH_BYTES
 
     run(story())
 
@@ -91,12 +129,12 @@ def test_when_memory_is_short_newcomers_wait_and_nobody_starves(run: Run) -> Non
     async def story() -> None:
         async with serving(limits) as served:
             peers = [await served.dial(limit=4 * MIB) for _ in range(12)]
-            memory = served.listener.memory
+            memory = served.clients.memory
             used: list[int] = []
             take = memory.take
 
-            def counted_take(size: int) -> memoryview:
-                buffer = take(size)
+            def counted_take(size: int, frame_bytes: int = 0) -> memoryview:
+                buffer = take(size, frame_bytes)
                 used.append(memory.used_bytes)
                 return buffer
 
@@ -125,7 +163,7 @@ def test_a_frame_that_is_never_completed_is_given_up(run: Run) -> None:
             slow.writer.write(frame_of(b"E" + bytes(100))[:7])
             await until(lambda: slow.seen_bytes == 7)
             clock.now_ms += 200
-            for client in list(served.listener.clients):
+            for client in list(served.clients.connected):
                 client.check_time(clock.now_ms)
             honest.ask(b"Enot too late yet")
             assert await honest.answer() == b"Enot too late yet"
@@ -150,7 +188,7 @@ def test_a_large_frame_at_a_fair_rate_may_take_its_time(run: Run) -> None:
             stream = frame_of(body)
             for end in range(6 * KIB, len(stream), 6 * KIB):
                 peer.writer.write(stream[end - 6 * KIB : end])
-                await until(lambda sent=end: peer.seen_bytes == sent)
+                await until(lambda: peer.seen_bytes == end)  # noqa: B023
                 clock.now_ms += 300
                 assert peer.client is not None
                 peer.client.check_time(clock.now_ms)
@@ -190,9 +228,9 @@ def test_connections_past_the_limits_are_refused(run: Run) -> None:
                 assert await peer.answer() == b"Ein"
             refused = await served.knock()
             assert await refused.is_dropped()
-            assert served.listener.refused == 1
+            assert served.clients.refused == 1
             await peers[0].close()
-            await until(lambda: len(served.listener.clients) == 2)
+            await until(lambda: len(served.clients.connected) == 2)
             again = await served.dial()
             again.ask(b"Enow")
             assert await again.answer() == b"Enow"

@@ -10,13 +10,15 @@ import struct
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from server_fake_node import HandClock, Peer, Run, Served, frame_of, is_stuck, serving
 
-from skidway.limits import DEFAULT_LIMITS, KIB, MIB
+from skidway.limits import DEFAULT_LIMITS, KIB, MIB, PART_BYTES
+from skidway.ports import File
+from skidway.server.clients import REPORTS_PER_SECOND
 from skidway.server.disk import RealDisk
-from skidway.server.listener import REPORTS_PER_SECOND
 from skidway.server.sending import SMALL_SLICE_BYTES
 from waiting import until
 
@@ -68,6 +70,25 @@ def test_a_reader_that_never_reads_is_not_read_either(run: Run) -> None:
             assert 2 * MIB < sender.queued_bytes < 5 * MIB
             assert resident_bytes() - before < 20 * MIB
             stubborn.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("send_buffer_bytes", [64 * KIB, -1])
+def test_the_send_buffer_is_as_it_was_set(run: Run, send_buffer_bytes: int) -> None:
+    async def story() -> None:
+        async with serving(send_buffer_bytes=send_buffer_bytes) as served:
+            raw, client = await served.raw_dial(4 * KIB)
+            raw.sendall(frame_of(b"R" + struct.pack(">I", 30 * MIB)))
+            await until(lambda: is_stuck(client))
+            sender = client.sender
+            assert sender is not None
+            unsent_bytes = sender.queued_bytes
+            if send_buffer_bytes > 0:
+                assert unsent_bytes > 30 * MIB - MIB // 2, "Linux doubles what is asked for"
+            else:
+                assert unsent_bytes < 30 * MIB - MIB, "the kernel lets it grow"
+            raw.close()
 
     run(story())
 
@@ -209,6 +230,90 @@ def test_a_peer_that_closes_its_side_still_gets_its_replies(run: Run) -> None:
     run(story())
 
 
+class CountingFile:
+    """A file that counts what is read of it."""
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.read_bytes = 0
+
+    def read_at(self, position: int, size: int) -> bytes:
+        self.read_bytes += size
+        return self.file.read_at(position, size)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.file, name)
+
+
+def test_small_slices_are_read_when_the_socket_takes_them(run: Run, tmp_path: Path) -> None:
+    """Eight peers ask for 9 MiB each in small pieces and read nothing. One of them then reads after all."""
+    disk, content = a_file(tmp_path, MIB)
+    spans = [(number * SMALL_SLICE_BYTES % (MIB - SMALL_SLICE_BYTES), SMALL_SLICE_BYTES) for number in range(600)]
+
+    async def story() -> None:
+        async with serving() as served:
+            counted = CountingFile(disk.open("segment"))
+            served.node.file = cast(File, counted)
+            requests = b"".join(frame_of(slice_request(*span)) for span in spans)
+            peers = [await served.raw_dial(4 * KIB) for _ in range(8)]
+            sending = [asyncio.get_running_loop().run_in_executor(None, raw.sendall, requests) for raw, _ in peers]
+            await asyncio.gather(*sending)
+            await until(lambda: all(cast(Any, client.connection).handled_bytes == len(requests) for _, client in peers))
+            assert counted.read_bytes < 8 * 6 * MIB, "hardly more than the sockets took"
+            assert served.clients.queued_bytes < 8 * 600 * 3 * PART_BYTES
+
+            raw, client = peers[0]
+            raw.setblocking(False)
+            loop = asyncio.get_running_loop()
+            received = bytearray()
+            wanted = b"".join(length.to_bytes(4, "big") + content[at : at + length] for at, length in spans)
+            while len(received) < len(wanted):
+                received += await loop.sock_recv(raw, MIB)
+            assert received == wanted
+            await until(lambda: client.queued_bytes == 0)
+            for raw, _ in peers:
+                raw.close()
+            await until(lambda: not served.clients.connected)
+            assert served.clients.queued_bytes == 0
+
+    run(story())
+    disk.close()
+
+
+def test_when_unread_replies_take_too_much_memory_those_with_the_most_are_disconnected(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = replace(DEFAULT_LIMITS, replies_bytes_max=32 * MIB)
+
+    async def story() -> None:
+        async with serving(limits) as served:
+            clients = served.clients
+            modest, modest_client = await served.raw_dial(4 * KIB)
+            modest.sendall(frame_of(b"R" + struct.pack(">I", 5 * MIB)))
+            await until(lambda: is_stuck(modest_client))
+            good = await served.dial(limit=MIB)
+            greedy = []
+            for _ in range(12):
+                raw, client = await served.raw_dial(4 * KIB)
+                raw.sendall(frame_of(b"R" + struct.pack(">I", 15 * MIB)))
+                greedy.append((raw, client))
+                await until(lambda: is_stuck(client) or client not in clients.connected)  # noqa: B023
+                assert clients.queued_bytes < 32 * MIB * 9 // 8 + 16 * MIB
+                good.ask(b"Estill served")
+                assert await good.answer() == b"Estill served"
+            assert clients.shed >= 9
+            assert modest_client in clients.connected, "it takes less than the others"
+            for raw, _ in greedy:
+                raw.close()
+            await until(lambda: len(clients.connected) == 2)
+            good.ask(b"R" + struct.pack(">I", 20 * MIB))
+            assert len(await good.answer()) == 20 * MIB, "the shortage ended with its cause"
+            modest.close()
+
+    run(story())
+    assert "limits.replies_bytes_max is" in caplog.text
+
+
 def test_a_reset_in_the_middle_of_a_reply_touches_nobody_else(run: Run, tmp_path: Path) -> None:
     disk, content = a_file(tmp_path, 20 * MIB)
 
@@ -221,7 +326,7 @@ def test_a_reset_in_the_middle_of_a_reply_touches_nobody_else(run: Run, tmp_path
             for number in range(10):
                 rude, client = await served.raw_dial(4 * KIB)
                 rude.sendall(frame_of(slice_request(0, 20 * MIB)) + frame_of(b"W"))
-                await until(lambda client=client: is_stuck(client))
+                await until(lambda: is_stuck(client))  # noqa: B023
                 rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 rude.close()
                 healthy.ask(b"E%d" % number)
@@ -277,7 +382,7 @@ def test_a_bug_at_the_door_leaves_nothing_behind(run: Run) -> None:
             healthy.ask(b"Ealive")
             assert await healthy.answer() == b"Ealive"
             await healthy.close()
-            await until(lambda: not served.listener.clients)
+            await until(lambda: not served.clients.connected)
             await until(lambda: open_files() <= before)
 
     run(story())
@@ -316,7 +421,7 @@ def test_five_hundred_idle_connections_cost_little(run: Run) -> None:
             await until(lambda: all(connection.seen_bytes for connection in served.node.connections))
             each = (resident_bytes() - before) / 500
             print(f"{each:.0f} bytes for each idle connection", file=sys.stderr)
-            assert len(served.listener.clients) == 501
+            assert len(served.clients.connected) == 501
             assert each < 8 * KIB
             for raw in raws:
                 raw.close()
@@ -330,7 +435,7 @@ def test_draining_answers_what_is_under_way_then_closes(run: Run) -> None:
             waiting, idle = await served.dial(), await served.dial()
             waiting.ask(b"W")
             await until(lambda: served.node.waiting)
-            draining = asyncio.ensure_future(served.listener.drain(60))
+            draining = asyncio.ensure_future(served.clients.drain(60))
             assert await idle.is_dropped()
             served.node.release()
             assert await waiting.answer() == b"released"
@@ -346,7 +451,7 @@ def test_draining_is_bounded(run: Run) -> None:
             for_ever = await served.dial()
             for_ever.ask(b"W")
             await until(lambda: served.node.waiting)
-            assert await served.listener.drain(0.1) == 1
+            assert await served.clients.drain(0.1) == 1
             assert await for_ever.is_dropped()
 
     run(story())

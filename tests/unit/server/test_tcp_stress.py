@@ -91,8 +91,8 @@ def test_everything_at_once(run: Run, tmp_path: Path, seed: int) -> None:
         async with serving(TIGHT) as served:
             served.node.file = disk.open("segment")
             await asyncio.gather(*(talk(served, random.Random(rng.random()), content) for _ in range(12)))
-            await until(lambda: not served.listener.clients)
-            assert served.listener.memory.used_bytes == 0
+            await until(lambda: not served.clients.connected)
+            assert served.clients.memory.used_bytes == 0
 
     run(story())
     disk.close()

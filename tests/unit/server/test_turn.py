@@ -6,6 +6,8 @@ import time
 
 from server_fake_node import Run, serving
 
+from skidway.broker.metrics import Sample
+from skidway.server.metrics import shell_samples
 from waiting import until
 
 
@@ -37,6 +39,28 @@ def test_a_failing_sync_is_reported_and_not_retried(run: Run) -> None:
     run(story())
 
 
+def test_turns_and_jobs_are_measured(run: Run) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            peer = await served.dial()
+            for number in range(3):
+                peer.ask(b"S %d" % number)
+                assert await peer.answer() == b"S %d" % number
+            found: list[Sample] = []
+            shell_samples(served.turn.measures, found.append)
+            values = {(sample.metric.name, sample.values): sample.value for sample in found}
+            assert len(values) == len(found)
+            assert values["skidway_jobs_total", ("sync",)] == 3
+            assert values["skidway_jobs_total", ("compaction",)] == 0
+            assert values["skidway_loop_turns_total", ()] >= 3
+            longest, total = "skidway_jobs_longest_nanoseconds", "skidway_jobs_nanoseconds_total"
+            assert 0 < values[longest, ("sync",)] <= values[total, ("sync",)]
+            longest, total = "skidway_loop_longest_turn_nanoseconds", "skidway_loop_busy_nanoseconds_total"
+            assert 0 < values[longest, ()] <= values[total, ()]
+
+    run(story())
+
+
 def test_maintenance_holds_up_no_sync(run: Run) -> None:
     async def story() -> None:
         async with serving(sync_threads=1) as served:
@@ -60,7 +84,7 @@ def test_timers_fire_in_time_whatever_the_order_they_were_set_in(run: Run) -> No
             began = time.monotonic()
             for count, wait_ms in enumerate((900_000, 250, 50), start=1):  # an earlier deadline moves the timer down
                 peer.ask(b"T%d" % wait_ms)
-                await until(lambda count=count: served.node.timed_count == count)
+                await until(lambda: served.node.timed_count == count)  # noqa: B023
             waits_ms = []
             for _ in range(2):
                 waits_ms.append(int((await peer.answer())[1:]))

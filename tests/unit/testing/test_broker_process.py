@@ -5,16 +5,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
-from skidway.client.consumer import Consumer
-from skidway.client.errors import ClientError, ReplyTimeout
-from skidway.client.producer import Producer
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.consumer import Consumer
+from skidway.blocking_client.errors import ClientError, ReplyTimeout
+from skidway.blocking_client.producer import Producer
 from skidway.testing import Broker, BrokerFailed
-from waiting import eventually
+from waiting import comes_true, eventually
 
 
 def alive(pid: int) -> bool:
@@ -94,7 +95,7 @@ def test_a_data_directory_of_ones_own_stays(tmp_path: Path) -> None:
 
 
 def test_settings_reach_the_broker() -> None:
-    settings = {"node_id": 7, "default_partitions": 4, "topic_defaults": {"retention.ms": 123456}}
+    settings: dict[str, Any] = {"node_id": 7, "default_partitions": 4, "topic_defaults": {"retention.ms": 123456}}
     with Broker(**settings) as broker, Cluster(broker.bootstrap) as cluster:
         assert list(cluster.refresh([]).brokers) == [7]
         Admin(cluster).create_topic("t")
@@ -146,18 +147,19 @@ time.sleep(300)
 @pytest.mark.parametrize("state", ["running", "paused"])
 def test_the_broker_dies_with_a_test_process_that_is_killed(state: str) -> None:
     process = subprocess.Popen([sys.executable, "-c", STARTS_A_BROKER, state], stdout=subprocess.PIPE)
+    assert process.stdout is not None
     pid, port = map(int, process.stdout.readline().split())
     assert alive(pid)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert eventually(lambda: not alive(pid)), "a broker was left behind"
+    assert comes_true(lambda: not alive(pid)), "a broker was left behind"
     with pytest.raises(ClientError):
         Cluster(f"127.0.0.1:{port}").refresh()
 
 
 def test_a_broker_nobody_holds_any_more_goes_away() -> None:
     pid = Broker().start().pid
-    assert eventually(lambda: not alive(pid))
+    eventually(lambda: not alive(pid))
 
 
 def test_ready_in_well_under_half_a_second() -> None:

@@ -41,8 +41,8 @@ def test_shared_fresh_and_configured_brokers(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest
-        from skidway.client.cluster import Cluster
-        from skidway.client.producer import Producer
+        from skidway.blocking_client.cluster import Cluster
+        from skidway.blocking_client.producer import Producer
 
         seen = []
 

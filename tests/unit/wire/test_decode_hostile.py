@@ -9,8 +9,9 @@ from wire_samples import api_messages, encode, random_message, record_messages, 
 
 from skidway.limits import DEFAULT_LIMITS
 from skidway.wire.compile import Decoder
+from skidway.wire.headers import read_request_header, write_request_header
 from skidway.wire.message import Message
-from skidway.wire.primitives import DecodeError, encode_uvarint
+from skidway.wire.primitives import TAGS_MAX, DecodeError, encode_uvarint
 from skidway.wire.registry import codec
 from skidway.wire.schema.api_versions import ApiVersionsRequest
 from skidway.wire.schema.create_topics import (
@@ -172,15 +173,15 @@ def test_nested_arrays_share_one_budget() -> None:
 
 
 def test_known_and_unknown_tagged_fields_are_taken_from_the_budget() -> None:
-    unknown = b"".join(encode_uvarint(100) + b"\3abc" for _ in range(300))
-    body = encode(ApiVersionsRequest(), 3)[:-1] + encode_uvarint(300) + unknown
-    assert codec(ApiVersionsRequest).decoder(3)(body, 0, 300) == (ApiVersionsRequest(), len(body))
+    unknown = b"".join(encode_uvarint(100) + b"\3abc" for _ in range(60))
+    body = encode(ApiVersionsRequest(), 3)[:-1] + encode_uvarint(60) + unknown
+    assert codec(ApiVersionsRequest).decoder(3)(body, 0, 60) == (ApiVersionsRequest(), len(body))
     with pytest.raises(DecodeError, match="tagged"):
-        decode(ApiVersionsRequest, 3, body, budget=299)
-    fetch = encode(FetchRequest(), 12)[:-1] + encode_uvarint(300) + unknown
-    assert codec(FetchRequest).decoder(12)(fetch, 0, 300) == (FetchRequest(), len(fetch))
+        decode(ApiVersionsRequest, 3, body, budget=59)
+    fetch = encode(FetchRequest(), 12)[:-1] + encode_uvarint(60) + unknown
+    assert codec(FetchRequest).decoder(12)(fetch, 0, 60) == (FetchRequest(), len(fetch))
     with pytest.raises(DecodeError, match="tagged"):
-        decode(FetchRequest, 12, fetch, budget=299)
+        decode(FetchRequest, 12, fetch, budget=59)
 
 
 def test_repeating_a_known_tag_does_not_escape_the_budget() -> None:
@@ -272,3 +273,14 @@ def test_records_are_slices_of_the_buffer_not_copies() -> None:
     assert isinstance(records, memoryview)
     buffer[buffer.index(b"batch")] = ord("B")
     assert bytes(records) == b"Batch"
+
+
+def test_a_struct_has_a_bounded_number_of_tagged_fields() -> None:
+    """They are passed over in one go, and each takes two bytes only."""
+    many = encode_uvarint(TAGS_MAX + 1) + b"\x7f\0" * (TAGS_MAX + 1)
+    with pytest.raises(DecodeError, match="too many tagged fields"):
+        decode(ApiVersionsRequest, 3, encode(ApiVersionsRequest(), 3)[:-1] + many)
+    with pytest.raises(DecodeError, match="too many tagged fields"):
+        decode(FetchRequest, 12, encode(FetchRequest(), 12)[:-1] + many)
+    with pytest.raises(DecodeError, match="too many tagged fields"):
+        read_request_header(write_request_header(18, 3, 1, "client")[:-1] + many)

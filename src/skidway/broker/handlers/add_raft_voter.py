@@ -9,11 +9,11 @@ from skidway.errors import ErrorCode
 from skidway.wire.schema.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 
-def handle(node: Node, call: Call, request: AddRaftVoterRequest) -> None:
+def handle(node: Services, call: Call, request: AddRaftVoterRequest) -> None:
     def answer(error: ErrorCode, message: str | None) -> None:
         call.reply(AddRaftVoterResponse(error_code=error, error_message=message))
 

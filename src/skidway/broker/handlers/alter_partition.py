@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from skidway.broker.api.call import answer_later
+from skidway.broker.api.in_parts import ask_in_parts, nested_parts_of
 from skidway.errors import ProtocolError
 from skidway.metadata.operations import AlterPartition, PartitionAlteration, PartitionAltered
+from skidway.steps import Steps
 from skidway.wire.schema.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -16,27 +19,47 @@ from skidway.wire.schema.alter_partition import (
 )
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 EPOCHS_SINCE = 3
 UNKNOWN_EPOCH = -1
 
 
-def handle(node: Node, call: Call, request: AlterPartitionRequest) -> AlterPartitionResponse | None:
-    def answer(reply: list[tuple[bytes, list[PartitionAltered]]] | ProtocolError) -> None:
-        if isinstance(reply, ProtocolError):
-            call.reply(AlterPartitionResponse(error_code=reply.code))
-            return
-        topics = [ResponseTopicData(topic_id, [_result(altered) for altered in each]) for topic_id, each in reply]
-        call.reply(AlterPartitionResponse(topics=topics))
+def handle(node: Services, call: Call, request: AlterPartitionRequest) -> Steps[None]:
+    """In parts: each partition is a change by itself, and says by its epochs what it is a change of."""
+    response = AlterPartitionResponse()
+    altered: list[tuple[bytes, list[PartitionAltered]]] = []
 
-    topics = [
-        (bytes(topic.topic_id), [_alteration(partition, call.version) for partition in topic.partitions])
-        for topic in request.topics
-    ]
-    node.decide(AlterPartition(request.broker_id, request.broker_epoch, topics), call.now_ms, answer)
-    return None
+    def take(_: object, reply: list[tuple[bytes, list[PartitionAltered]]] | ProtocolError) -> None:
+        if isinstance(reply, ProtocolError):
+            response.error_code = reply.code
+        else:
+            altered.extend(reply)
+
+    def finish() -> Steps[AlterPartitionResponse]:
+        for topic_id, results in altered if not response.error_code else ():
+            if not response.topics or response.topics[-1].topic_id != topic_id:
+                response.topics.append(ResponseTopicData(topic_id, []))
+            for each in results:
+                response.topics[-1].partitions.append(_result(each))
+                yield None
+        return response
+
+    topics: list[tuple[bytes, list[PartitionAlteration]]] = []
+    for topic in request.topics:
+        asked: list[PartitionAlteration] = []
+        topics.append((bytes(topic.topic_id), asked))
+        for partition in topic.partitions:
+            asked.append(_alteration(partition, call.version))
+            yield None
+    yield from ask_in_parts(
+        lambda operation, answer: node.controller.commit(operation, call.now_ms, answer),
+        (yield from nested_parts_of(topics)),
+        lambda part: AlterPartition(request.broker_id, request.broker_epoch, part),
+        take,
+        lambda: answer_later(node.world.slices, call, finish()),
+    )
 
 
 def _alteration(asked: RequestPartitionData, version: int) -> PartitionAlteration:

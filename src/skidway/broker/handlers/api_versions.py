@@ -20,8 +20,8 @@ from skidway.wire.schema.api_versions import (
 )
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 PRODUCE_KEY = 0
 SOFTWARE_SINCE = 3
@@ -29,7 +29,7 @@ SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 METADATA_VERSION_MIN = 7
 
 
-def handle(node: Node, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(node: Services, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if call.version >= SOFTWARE_SINCE and not (
         SOFTWARE_NAME.fullmatch(request.client_software_name)
         and SOFTWARE_NAME.fullmatch(request.client_software_version)
@@ -40,17 +40,17 @@ def handle(node: Node, call: Call, request: ApiVersionsRequest) -> ApiVersionsRe
     if level is None:
         return response  # a node that has just begun to follow the metadata
     response.supported_features = [SupportedFeatureKey("metadata.version", METADATA_VERSION_MIN, level)]
-    response.finalized_features_epoch = node.metadata_offset
+    response.finalized_features_epoch = node.quorum.published_offset
     response.finalized_features = [FinalizedFeatureKey("metadata.version", level, level)]
     return response
 
 
-def handle_unknown_version(node: Node, call: Call, request: object) -> ApiVersionsResponse:
+def handle_unknown_version(node: Services, call: Call, request: object) -> ApiVersionsResponse:
     return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, served(node))
 
 
-def served(node: Node) -> list[ApiVersion]:
+def served(node: Services) -> list[ApiVersion]:
     return [
         ApiVersion(key, 0 if key == PRODUCE_KEY else first, last)
-        for key, (first, last) in sorted(node.routes.versions.items())
+        for key, (first, last) in node.routes.advertised.items()
     ]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from skidway.wire.schema.begin_quorum_epoch import BeginQuorumEpochRequest
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
     from skidway.wire.message import Message
 
 
-def handle(node: Node, call: Call, request: BeginQuorumEpochRequest) -> Message | None:
+def handle(node: Services, call: Call, request: BeginQuorumEpochRequest) -> Message | None:
     return node.quorum.answer(call, request)

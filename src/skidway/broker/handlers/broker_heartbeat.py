@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from skidway.broker.forwarding import InnerCall
 from skidway.errors import ProtocolError
 from skidway.metadata.operations import BrokerHeartbeat, Heartbeat, SuspectBroker
 from skidway.wire.schema.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 
-def handle(node: Node, call: Call, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse | None:
+def handle(node: Services, call: Call, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse | None:
     def answer(reply: Heartbeat | ProtocolError) -> None:
         if isinstance(reply, ProtocolError):
             call.reply(BrokerHeartbeatResponse(error_code=reply.code))
@@ -36,14 +35,12 @@ def handle(node: Node, call: Call, request: BrokerHeartbeatRequest) -> BrokerHea
         request.want_shut_down,
         node.quorum.log.end_offset,
     )
-    node.decide(operation, call.now_ms, answer)
-    if not isinstance(call, InnerCall):
-        # A process that dies takes its connections along: that is known long before its session ends.
-        suspicion = SuspectBroker(request.broker_id, request.broker_epoch)
-        call.connection.on_closed = partial(_suspect, node, suspicion)
+    node.controller.commit(operation, call.now_ms, answer)
+    # A process that dies takes its connections along: that is known long before its session ends.
+    call.when_disconnected(partial(_suspect, node, SuspectBroker(request.broker_id, request.broker_epoch)))
     return None
 
 
-def _suspect(node: Node, suspicion: SuspectBroker) -> None:
-    if node.controls:
-        node.decide(suspicion, node.clock.monotonic_ms(), lambda reply: None)
+def _suspect(node: Services, suspicion: SuspectBroker) -> None:
+    if node.controller.is_here:
+        node.controller.commit(suspicion, node.world.clock.monotonic_ms(), lambda reply: None)

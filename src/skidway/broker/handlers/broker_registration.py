@@ -10,15 +10,15 @@ from skidway.metadata.operations import BrokerRegistered, RegisterBroker
 from skidway.wire.schema.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 PARTS_MAX = 100
 """Listeners, directories and features of one broker: all of them are kept, by every node, for ever."""
 CHARACTERS_MAX = 255
 
 
-def handle(node: Node, call: Call, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse | None:
+def handle(node: Services, call: Call, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse | None:
     if request.cluster_id != node.cluster_id:
         return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     if request.broker_id < 0 or not _is_plausible(request):
@@ -30,7 +30,7 @@ def handle(node: Node, call: Call, request: BrokerRegistrationRequest) -> Broker
         else:
             call.reply(BrokerRegistrationResponse(broker_epoch=reply.epoch))
 
-    node.decide(
+    node.controller.commit(
         RegisterBroker(
             request.broker_id,
             request.incarnation_id,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skidway.broker.authorized import GROUP_OPERATIONS, NOT_ASKED
-from skidway.broker.many_groups import ReplyRoom, ask_each
+from skidway.broker.api.authorized import GROUP_OPERATIONS, NOT_ASKED
+from skidway.broker.api.many_groups import ReplyRoom, ask_each, each_once
 from skidway.errors import ProtocolError
-from skidway.groups.consumer_operations import ConsumerDescribe, DescribedConsumer, DescribedConsumerGroup
+from skidway.groups.consumer.operations import ConsumerDescribe, DescribedConsumer, DescribedConsumerGroup
+from skidway.steps import Steps
 from skidway.wire.schema.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -18,17 +19,19 @@ from skidway.wire.schema.consumer_group_describe import (
 )
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 PARTITIONS_PER_ELEMENT = 8
 """A partition is a number and no more."""
 
 
-def handle(node: Node, call: Call, request: ConsumerGroupDescribeRequest) -> None:
-    names = list(dict.fromkeys(request.group_ids))
-    response = ConsumerGroupDescribeResponse(groups=[DescribedGroup(group_id=name) for name in names])
+def handle(node: Services, call: Call, request: ConsumerGroupDescribeRequest) -> Steps[None]:
+    response = ConsumerGroupDescribeResponse()
+    for name in each_once(request.group_ids):
+        response.groups.append(DescribedGroup(group_id=name))
+        yield None
     allowed = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
 
     room = ReplyRoom(node)
@@ -42,10 +45,9 @@ def handle(node: Node, call: Call, request: ConsumerGroupDescribeRequest) -> Non
         else:
             _fill(entry, reply)
 
-    ask_each(
+    yield from ask_each(
         node,
-        call,
-        [(entry.group_id, entry) for entry in response.groups],
+        response.groups,
         lambda entry: ConsumerDescribe(entry.group_id),
         take,
         lambda: call.reply(response),

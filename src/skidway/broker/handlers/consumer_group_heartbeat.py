@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from skidway.errors import ProtocolError
 from skidway.groups.bounds import check_names, check_subscription, client_name
-from skidway.groups.consumer_operations import ConsumerHeartbeat, ConsumerHeartbeatReply
+from skidway.groups.consumer.operations import ConsumerHeartbeat, ConsumerHeartbeatReply
 from skidway.wire.schema.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -15,14 +15,14 @@ from skidway.wire.schema.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 
-def handle(node: Node, call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
+def handle(node: Services, call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
     try:
-        check_names(node.limits, request.member_id, request.instance_id, request.rack_id)
-        check_subscription(node.limits, request.subscribed_topic_names or ())
+        check_names(node.world.limits, request.member_id, request.instance_id, request.rack_id)
+        check_subscription(node.world.limits, request.subscribed_topic_names or ())
     except ProtocolError as refusal:
         return _response(refusal)
     owned = None
@@ -35,8 +35,8 @@ def handle(node: Node, call: Call, request: ConsumerGroupHeartbeatRequest) -> Co
         request.instance_id,
         request.rack_id,
         request.rebalance_timeout_ms,
-        client_name(call.client_id),
-        call.client_host,
+        client_name(call.caller.client_id),
+        call.caller.shown_host,
         request.subscribed_topic_names,
         request.subscribed_topic_regex,
         request.server_assignor,

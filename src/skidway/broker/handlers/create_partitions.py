@@ -4,36 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from skidway.broker.api.in_parts import ask_in_parts, parts_of
 from skidway.errors import ProtocolError
 from skidway.metadata.operations import CreatePartitions, MorePartitions, PartitionsCreated
+from skidway.steps import Steps
 from skidway.wire.schema.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 
-def handle(node: Node, call: Call, request: CreatePartitionsRequest) -> None:
-    asked = [
-        MorePartitions(
-            topic.name,
-            topic.count,
-            None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments],
-        )
-        for topic in request.topics
-    ]
+def handle(node: Services, call: Call, request: CreatePartitionsRequest) -> Steps[None]:
+    response = CreatePartitionsResponse()
 
-    def answer(reply: list[PartitionsCreated] | ProtocolError) -> None:
+    def take(part: list[CreatePartitionsTopic], reply: list[PartitionsCreated] | ProtocolError) -> None:
         if isinstance(reply, ProtocolError):
-            reply = [PartitionsCreated(topic.name, reply.code, reply.message) for topic in asked]
-        call.reply(
-            CreatePartitionsResponse(
-                results=[CreatePartitionsTopicResult(result.name, result.error, result.message) for result in reply]
-            )
-        )
+            reply = [PartitionsCreated(topic.name, reply.code, reply.message) for topic in part]
+        response.results += [CreatePartitionsTopicResult(result.name, result.error, result.message) for result in reply]
 
-    node.submit(CreatePartitions(asked, request.validate_only), call.now_ms, answer)
+    yield from ask_in_parts(
+        lambda operation, answer: node.controller.carry_out(operation, call.now_ms, answer),
+        (yield from parts_of(request.topics, lambda topic: max(1, topic.count))),
+        lambda part: CreatePartitions([_more(topic) for topic in part], request.validate_only),
+        take,
+        lambda: call.reply(response),
+    )
+
+
+def _more(topic: CreatePartitionsTopic) -> MorePartitions:
+    assignments = None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]
+    return MorePartitions(topic.name, topic.count, assignments)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from skidway.broker.api.in_parts import ask_in_parts, parts_of
 from skidway.errors import ErrorCode, ProtocolError
 from skidway.metadata.operations import CreateTopics, NewTopic, TopicCreated
+from skidway.steps import Steps
 from skidway.wire.schema.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -18,25 +20,36 @@ from skidway.wire.schema.create_topics import (
 )
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 
-def handle(node: Node, call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse | None:
-    if len(request.topics) > node.limits.topics_per_request_max:
-        message = f"{len(request.topics)} topics in one request; the limit is {node.limits.topics_per_request_max}"
-        return _refusal(request, ErrorCode.POLICY_VIOLATION, message)
+def handle(node: Services, call: Call, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse | None]:
+    if len(request.topics) > node.world.limits.topics_per_request_max:
+        message = (
+            f"{len(request.topics)} topics in one request; the limit is {node.world.limits.topics_per_request_max}"
+        )
+        return _refusal(request.topics, ErrorCode.POLICY_VIOLATION, message)
+    response = CreateTopicsResponse()
 
-    def answer(reply: list[TopicCreated] | ProtocolError) -> None:
+    def take(part: list[CreatableTopic], reply: list[TopicCreated] | ProtocolError) -> None:
         if isinstance(reply, ProtocolError):
-            call.reply(_refusal(request, reply.code, reply.message))
+            response.topics += _refusal(part, reply.code, reply.message).topics
         else:
-            call.reply(CreateTopicsResponse(topics=[_result(created) for created in reply]))
+            response.topics += [_result(created) for created in reply]
 
-    node.submit(
-        CreateTopics([_new_topic(topic) for topic in request.topics], request.validate_only), call.now_ms, answer
+    yield from ask_in_parts(
+        lambda operation, answer: node.controller.carry_out(operation, call.now_ms, answer),
+        (yield from parts_of(request.topics, _weight)),
+        lambda part: CreateTopics([_new_topic(topic) for topic in part], request.validate_only),
+        take,
+        lambda: call.reply(response),
     )
     return None
+
+
+def _weight(topic: CreatableTopic) -> int:
+    return max(1, topic.num_partitions, len(topic.assignments)) + len(topic.configs)
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
@@ -64,10 +77,9 @@ def _result(created: TopicCreated) -> CreatableTopicResult:
     )
 
 
-def _refusal(request: CreateTopicsRequest, code: ErrorCode, message: str | None) -> CreateTopicsResponse:
+def _refusal(topics: list[CreatableTopic], code: ErrorCode, message: str | None) -> CreateTopicsResponse:
     return CreateTopicsResponse(
         topics=[
-            CreatableTopicResult(topic.name, error_code=code, error_message=message, configs=[])
-            for topic in request.topics
+            CreatableTopicResult(topic.name, error_code=code, error_message=message, configs=[]) for topic in topics
         ]
     )

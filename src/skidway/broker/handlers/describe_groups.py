@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skidway.broker.authorized import GROUP_OPERATIONS, NOT_ASKED
-from skidway.broker.many_groups import ReplyRoom, ask_each
+from skidway.broker.api.authorized import GROUP_OPERATIONS, NOT_ASKED
+from skidway.broker.api.many_groups import ReplyRoom, ask_each, each_once
 from skidway.errors import ErrorCode, GroupIdNotFound, ProtocolError
 from skidway.groups import operations
 from skidway.groups.operations import DescribeGroup
+from skidway.steps import Steps
 from skidway.wire.schema.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -17,16 +18,18 @@ from skidway.wire.schema.describe_groups import (
 )
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 NOT_FOUND_SINCE = 6
 DEAD = "Dead"
 
 
-def handle(node: Node, call: Call, request: DescribeGroupsRequest) -> None:
-    names = list(dict.fromkeys(request.groups))
-    response = DescribeGroupsResponse(groups=[DescribedGroup(group_id=name) for name in names])
+def handle(node: Services, call: Call, request: DescribeGroupsRequest) -> Steps[None]:
+    response = DescribeGroupsResponse()
+    for name in each_once(request.groups):
+        response.groups.append(DescribedGroup(group_id=name))
+        yield None
     allowed = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
 
     room = ReplyRoom(node)
@@ -38,10 +41,9 @@ def handle(node: Node, call: Call, request: DescribeGroupsRequest) -> None:
             reply = room.take(len(reply.members), said) or reply
         _fill(call.version, entry, reply)
 
-    ask_each(
+    yield from ask_each(
         node,
-        call,
-        [(entry.group_id, entry) for entry in response.groups],
+        response.groups,
         lambda entry: DescribeGroup(entry.group_id),
         take,
         lambda: call.reply(response),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.errors import ProtocolError
+from skidway.steps import Steps
 from skidway.wire.schema.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -14,32 +15,39 @@ from skidway.wire.schema.describe_producers import (
 )
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 ANY_EPOCH = -1
 
 
-def handle(node: Node, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
+def handle(node: Services, call: Call, request: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
     # Each once: a partition named in four bytes may have a hundred thousand producers.
     once: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         once.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    return DescribeProducersResponse(
-        topics=[TopicResponse(name, [_describe(node, name, index) for index in once[name]]) for name in once]
-    )
+        yield None
+    response = DescribeProducersResponse()
+    for name, indexes in once.items():
+        topic_response = TopicResponse(name)
+        response.topics.append(topic_response)
+        for index in indexes:
+            topic_response.partitions.append((yield from _describe(node, name, index)))
+            yield None
+    return response
 
 
-def _describe(node: Node, topic: str, index: int) -> PartitionResponse:
+def _describe(node: Services, topic: str, index: int) -> Steps[PartitionResponse]:
     try:
         partition = node.partitions.find(topic, index)
         partition.leader.check_epoch(ANY_EPOCH)
         producers = partition.log.producers
     except ProtocolError as error:
         return PartitionResponse(index, error.code, error.message)
-    return PartitionResponse(
-        index,
-        active_producers=[
+    response = PartitionResponse(index)
+    # A copy: producers come and go while this one waits for its next turn.
+    for producer in list(producers.entries.values()):
+        response.active_producers.append(
             ProducerState(
                 producer_id=producer.producer_id,
                 producer_epoch=producer.epoch,
@@ -48,6 +56,6 @@ def _describe(node: Node, topic: str, index: int) -> PartitionResponse:
                 coordinator_epoch=-1,
                 current_txn_start_offset=-1,
             )
-            for producer in producers.entries.values()
-        ],
-    )
+        )
+        yield None
+    return response

@@ -8,9 +8,9 @@ from skidway.quorum.membership import describe
 from skidway.wire.schema.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 
-def handle(node: Node, call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    return describe(node.quorum.quorum, request, call.now_ms, node.clock.wall_ms())
+def handle(node: Services, call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    return describe(node.quorum.quorum, request, call.now_ms, node.world.clock.wall_ms())

@@ -1,23 +1,30 @@
-"""Envelope (key 58), v0: a client's request that another node could not answer, for the active controller."""
+"""Envelope (key 58), v0: a client's request that another node could not answer, for the active controller.
+
+The request is handled on behalf of the client: the envelope carries its principal, address and listener.
+"""
 
 from __future__ import annotations
 
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from skidway.broker.forwarding import InnerCall
+from skidway.broker.api.call import LocalCall
+from skidway.broker.api.caller import from_envelope
 from skidway.errors import ErrorCode, InvalidRequest
+from skidway.ports import FileSlice
+from skidway.steps import Steps
 from skidway.wire.headers import read_request_header
 from skidway.wire.schema.envelope import EnvelopeRequest, EnvelopeResponse
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call, Route
+    from skidway.broker.services import Services
 
 LENGTH_BYTES = 4
 
 
-def handle(node: Node, call: Call, request: EnvelopeRequest) -> EnvelopeResponse | None:
-    if not node.controls:
+def handle(node: Services, call: Call, request: EnvelopeRequest) -> Steps[EnvelopeResponse | None]:
+    if not node.controller.is_here:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     data = memoryview(bytes(request.request_data))
     try:
@@ -25,15 +32,29 @@ def handle(node: Node, call: Call, request: EnvelopeRequest) -> EnvelopeResponse
         route = node.routes[key, version]
         if not route.forwarded:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-        inner, _ = route.decode(data, position)
+        assert route.decode_steps is not None
+        inner, _ = yield from route.decode_steps(data, position)
     except (KeyError, InvalidRequest):
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
 
-    def answer(response: Any) -> None:
-        (reply,) = route.reply(correlation_id, response)
-        call.reply(EnvelopeResponse(memoryview(reply)[LENGTH_BYTES:]))  # type: ignore[arg-type]
+    try:
+        caller = from_envelope(request, client_id)
+    except InvalidRequest:
+        return EnvelopeResponse(error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
 
-    response = route.handle(node, InnerCall(call, route, correlation_id, client_id, call.now_ms, answer), inner)
-    if response is not None:
-        answer(response)
-    return None
+    def answer(response: Any) -> None:
+        node.world.slices.begin(_enveloped(route, correlation_id, response), call.reply, call.fail)
+
+    inner_call = LocalCall(route, caller, call.now_ms, answer, call.fail)
+    inner_call.is_long = call.is_long
+    # If this node lost the control meanwhile, the handler says so: nothing is forwarded twice.
+    response = route.handle_here(node, inner_call, inner)
+    if isinstance(response, GeneratorType):
+        response = yield from response
+    return None if response is None else (yield from _enveloped(route, correlation_id, response))
+
+
+def _enveloped(route: Route, correlation_id: int, response: Any) -> Steps[EnvelopeResponse]:
+    parts = yield from route.reply_steps(correlation_id, response)
+    whole = b"".join(part for part in parts if not isinstance(part, FileSlice))
+    return EnvelopeResponse(memoryview(whole)[LENGTH_BYTES:])

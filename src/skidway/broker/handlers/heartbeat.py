@@ -9,11 +9,11 @@ from skidway.groups.operations import Heartbeat
 from skidway.wire.schema.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 
-def handle(node: Node, call: Call, request: HeartbeatRequest) -> None:
+def handle(node: Services, call: Call, request: HeartbeatRequest) -> None:
     operation = Heartbeat(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
 
     def answer(reply: ProtocolError | None) -> None:

@@ -11,13 +11,13 @@ from skidway.errors import ErrorCode, ProtocolError
 from skidway.wire.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 
-def handle(node: Node, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
+def handle(node: Services, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
     if request.transactional_id is not None:
-        # Of all refusals the one every client takes for final.
+        # Of all refusals the one every client takes for final. Most learn from FindCoordinator what is the matter.
         final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         code = final if request.transactional_id else ErrorCode.INVALID_REQUEST
         return InitProducerIdResponse(error_code=code, producer_epoch=-1)

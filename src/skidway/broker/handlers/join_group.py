@@ -14,8 +14,8 @@ from skidway.ports import Buffer
 from skidway.wire.schema.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 REBALANCE_TIMEOUT_SINCE = 1
 MEMBER_ID_REQUIRED_SINCE = 4
@@ -23,11 +23,13 @@ PROTOCOL_TYPE_SINCE = 7
 SKIP_ASSIGNMENT_SINCE = 9
 
 
-def handle(node: Node, call: Call, request: JoinGroupRequest) -> JoinGroupResponse | None:
+def handle(node: Services, call: Call, request: JoinGroupRequest) -> JoinGroupResponse | None:
     version, member_id = call.version, request.member_id
-    protocols: list[tuple[str, Buffer]] = [(protocol.name, protocol.metadata) for protocol in request.protocols]
+    # One more than there may be is enough to refuse them all.
+    looked_at = request.protocols[: node.world.limits.group_protocols_max + 1]
+    protocols: list[tuple[str, Buffer]] = [(protocol.name, protocol.metadata) for protocol in looked_at]
     try:
-        check_joining(node.limits, request.group_instance_id, protocols)
+        check_joining(node.world.limits, request.group_instance_id, protocols)
     except ProtocolError as refusal:
         return _response(version, member_id, refusal)
     has_timeout = call.version >= REBALANCE_TIMEOUT_SINCE
@@ -35,8 +37,8 @@ def handle(node: Node, call: Call, request: JoinGroupRequest) -> JoinGroupRespon
         request.group_id,
         request.member_id,
         request.group_instance_id,
-        client_name(call.client_id),
-        call.client_host,
+        client_name(call.caller.client_id),
+        call.caller.shown_host,
         request.session_timeout_ms,
         request.rebalance_timeout_ms if has_timeout else request.session_timeout_ms,
         request.protocol_type,

@@ -4,36 +4,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from skidway.broker.api.in_parts import ask_in_parts, parts_of
 from skidway.errors import ErrorCode, ProtocolError
 from skidway.groups.operations import LeaveGroup, Leaving
-from skidway.wire.schema.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from skidway.steps import Steps
+from skidway.wire.schema.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 BATCHED_SINCE = 3
 
 
-def handle(node: Node, call: Call, request: LeaveGroupRequest) -> None:
-    if call.version >= BATCHED_SINCE:
-        members = [Leaving(member.member_id, member.group_instance_id) for member in request.members]
-    else:
-        members = [Leaving(request.member_id)]
+def handle(node: Services, call: Call, request: LeaveGroupRequest) -> Steps[None]:
+    members = request.members if call.version >= BATCHED_SINCE else [MemberIdentity(request.member_id)]
+    response = LeaveGroupResponse()
 
-    def answer(reply: list[ErrorCode] | ProtocolError) -> None:
+    def take(part: list[MemberIdentity], reply: list[ErrorCode] | ProtocolError) -> None:
         if isinstance(reply, ProtocolError):
-            call.reply(LeaveGroupResponse(error_code=reply.code))
+            response.error_code = reply.code
         elif call.version < BATCHED_SINCE:
-            call.reply(LeaveGroupResponse(error_code=reply[0]))
+            response.error_code = reply[0]
         else:
-            call.reply(
-                LeaveGroupResponse(
-                    members=[
-                        MemberResponse(member.member_id, member.instance_id, code)
-                        for member, code in zip(members, reply, strict=True)
-                    ]
-                )
-            )
+            response.members += [
+                MemberResponse(member.member_id, member.group_instance_id, code)
+                for member, code in zip(part, reply, strict=True)
+            ]
 
-    node.groups.submit(request.group_id, LeaveGroup(request.group_id, members), call.now_ms, answer)
+    def done() -> None:
+        if response.error_code:
+            response.members = []
+        call.reply(response)
+
+    yield from ask_in_parts(
+        lambda operation, answer: node.groups.submit(request.group_id, operation, call.now_ms, answer),
+        (yield from parts_of(members)),
+        lambda part: LeaveGroup(
+            request.group_id, [Leaving(member.member_id, member.group_instance_id) for member in part]
+        ),
+        take,
+        done,
+    )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from skidway.errors import ErrorCode
 from skidway.metadata.config_keys import ResourceType
+from skidway.steps import Steps
 from skidway.wire.schema.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -13,19 +14,22 @@ from skidway.wire.schema.list_config_resources import (
 )
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 TYPES_SINCE = 1
 
 
-def handle(node: Node, call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+def handle(node: Services, call: Call, request: ListConfigResourcesRequest) -> Steps[ListConfigResourcesResponse]:
     if call.version < TYPES_SINCE:
         types = [int(ResourceType.CLIENT_METRICS)]
     else:
         types = list(dict.fromkeys(request.resource_types)) or [int(kind) for kind in ResourceType]
-    if not all(kind in list(ResourceType) for kind in types):
+    if not set(types) <= set(ResourceType):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    return ListConfigResourcesResponse(
-        config_resources=[ConfigResource(name, kind) for kind in types for name in node.image.resources(kind)]
-    )
+    response = ListConfigResourcesResponse()
+    for kind in types:
+        for name in list(node.image.resources(kind)):
+            response.config_resources.append(ConfigResource(name, kind))
+            yield None
+    return response

@@ -4,28 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skidway.errors import ProtocolError
+from skidway.broker.api.call import answer_later
+from skidway.errors import ErrorCode, ProtocolError
 from skidway.groups.operations import ListedGroup, ListGroups
+from skidway.steps import Steps
 from skidway.wire.schema import list_groups as wire
 from skidway.wire.schema.list_groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
+
+FILTER_NAMES_MAX = 100
+"""There are fewer states and types than that; every coordinator looks at all that are named."""
 
 
-def handle(node: Node, call: Call, request: ListGroupsRequest) -> None:
+def handle(node: Services, call: Call, request: ListGroupsRequest) -> Steps[ListGroupsResponse | None]:
+    if max(len(request.states_filter), len(request.types_filter)) > FILTER_NAMES_MAX:
+        return ListGroupsResponse(error_code=ErrorCode.INVALID_REQUEST)
+
     def answer(replies: list[list[ListedGroup] | ProtocolError]) -> None:
-        response = ListGroupsResponse()
-        for reply in replies:
-            if isinstance(reply, ProtocolError):
-                response.error_code = reply.code
-            else:
-                response.groups += [
-                    wire.ListedGroup(group.group_id, group.protocol_type, group.state, group.type) for group in reply
-                ]
-        call.reply(response)
+        answer_later(node.world.slices, call, _response(replies))
 
-    node.groups.submit_to_all(
+    yield from node.groups.submit_to_all(
         lambda: ListGroups(list(request.states_filter), list(request.types_filter)), call.now_ms, answer
     )
+    return None
+
+
+def _response(replies: list[list[ListedGroup] | ProtocolError]) -> Steps[ListGroupsResponse]:
+    response = ListGroupsResponse()
+    for reply in replies:
+        if isinstance(reply, ProtocolError):
+            response.error_code = reply.code
+            continue
+        for group in reply:
+            response.groups.append(wire.ListedGroup(group.group_id, group.protocol_type, group.state, group.type))
+            yield None
+    return response

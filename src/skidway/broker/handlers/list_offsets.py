@@ -3,17 +3,27 @@
 Answers the first offset whose timestamp is at least the one asked, or the special positions -1 end (the high
 watermark), -2 start, -3 largest timestamp, -4 local start, -5 last tiered, -6 first that waits to be tiered.
 Nothing found is offset -1 without an error; as there is no tiered storage, -5 and -6 never find anything.
+Who reads committed transactions only finds nothing from the last stable offset on, which is the end then.
 A new leader does not know yet how much of what it has is committed: until the high watermark has reached the start of
 its epoch, what may lie above is answered with OFFSET_NOT_AVAILABLE (before v5 LEADER_NOT_AVAILABLE): a client must not
 see the end go back. To followers (`replica_id`) the end is the end of the log.
+A client that asks for the end, or by time, waits for what is about to be committed (`ends`), so that it finds what it
+has produced with `acks=1` just before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from skidway.broker.api.call import answer_later
+from skidway.broker.reads.ends import when_committed
+from skidway.broker.reads.isolation import bound_of
 from skidway.errors import ErrorCode, LeaderNotAvailable, OffsetNotAvailable, ProtocolError, UnsupportedVersion
+from skidway.log.bounds import Bound
 from skidway.replica.leader import Leader
+from skidway.steps import Steps
 from skidway.wire.schema.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -23,9 +33,9 @@ from skidway.wire.schema.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
-    from skidway.broker.partition import Partition
+    from skidway.broker.api.call import Call
+    from skidway.broker.partitions.partition import Partition
+    from skidway.broker.services import Services
 
 LATEST = -1
 EARLIEST = -2
@@ -44,23 +54,56 @@ SINCE_VERSION = {
 }
 
 
-def handle(node: Node, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    asked: set[tuple[str, int]] = set()
-    twice: set[tuple[str, int]] = set()
+ANSWERED_AT_ONCE = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
+
+
+def handle(node: Services, call: Call, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse | None]:
+    if request.replica_id < 0:
+        asked = yield from _asked_for_end(node, request)
+        finish = partial(_answer, node, call, request)
+        if when_committed(
+            node.waiting.acknowledgements, call, asked, lambda: answer_later(node.world.slices, call, finish())
+        ):
+            return None
+    return (yield from _answer(node, call, request))
+
+
+def _asked_for_end(node: Services, request: ListOffsetsRequest) -> Steps[Iterable[Partition]]:
+    found: dict[Partition, None] = {}
     for topic in request.topics:
+        for asked in topic.partitions:
+            yield None
+            if asked.timestamp not in ANSWERED_AT_ONCE:
+                try:
+                    found[node.partitions.find(topic.name, asked.partition_index)] = None
+                except ProtocolError:
+                    continue  # refused when it is answered
+    return found
+
+
+def _answer(node: Services, call: Call, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
+    asked: dict[str, set[int]] = {}
+    twice: dict[str, set[int]] = {}
+    upto = Bound.END if request.replica_id >= 0 else bound_of(request.isolation_level)
+    for topic in request.topics:
+        indexes = asked.setdefault(topic.name, set())
         for partition in topic.partitions:
-            key = (topic.name, partition.partition_index)
-            (twice if key in asked else asked).add(key)
+            if partition.partition_index in indexes:
+                twice.setdefault(topic.name, set()).add(partition.partition_index)
+            indexes.add(partition.partition_index)
+            yield None
     topics = []
     for topic in request.topics:
         answers = []
+        asked_twice = twice.get(topic.name, ())
         for partition in topic.partitions:
             index = partition.partition_index
-            if (topic.name, index) in twice:
+            yield None
+            if index in asked_twice:
                 answers.append(ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST))
                 continue
             try:
-                answers.append(_look_up(node, call.version, topic.name, partition, request.replica_id))
+                answers.append((yield from _look_up(node, call.version, topic.name, partition, upto)))
             except OffsetNotAvailable as error:
                 early = call.version < NOT_AVAILABLE_SINCE
                 answers.append(ListOffsetsPartitionResponse(index, LeaderNotAvailable.code if early else error.code))
@@ -71,8 +114,8 @@ def handle(node: Node, call: Call, request: ListOffsetsRequest) -> ListOffsetsRe
 
 
 def _look_up(
-    node: Node, version: int, topic: str, asked: ListOffsetsPartition, replica_id: int
-) -> ListOffsetsPartitionResponse:
+    node: Services, version: int, topic: str, asked: ListOffsetsPartition, upto: Bound
+) -> Steps[ListOffsetsPartitionResponse]:
     partition = node.partitions.find(topic, asked.partition_index)
     partition.leader.check_epoch(asked.current_leader_epoch)
     timestamp, log = asked.timestamp, partition.log
@@ -80,9 +123,9 @@ def _look_up(
         raise UnsupportedVersion()
     answer = ListOffsetsPartitionResponse(asked.partition_index)
     if timestamp == LATEST:
-        if replica_id < 0:
+        if upto is not Bound.END:
             _refuse_unsettled(partition)
-        answer.offset = log.high_watermark if replica_id < 0 else log.end_offset
+        answer.offset = log.bound(upto)
         answer.leader_epoch = partition.leader.epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset, answer.leader_epoch = log.start_offset, log.epochs.epoch_at(log.start_offset)
@@ -92,8 +135,15 @@ def _look_up(
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return answer
     else:
-        found = log.offset_of_max_timestamp() if timestamp == LARGEST_TIMESTAMP else log.offset_for_timestamp(timestamp)
-        if found is not None and found[0] < log.high_watermark:
+        largest = timestamp == LARGEST_TIMESTAMP
+        # By time a follower finds what clients find.
+        below = Bound.HIGH_WATERMARK if upto is Bound.END else upto
+        found = yield from (
+            log.offset_of_max_timestamp(below) if largest else log.offset_for_timestamp(timestamp, below)
+        )
+        # Another node may lead since.
+        partition.leader.check_epoch(asked.current_leader_epoch)
+        if found is not None and found[0] < log.bound(below):
             answer.offset, answer.timestamp, answer.leader_epoch = found
         else:
             _refuse_unsettled(partition)
@@ -103,4 +153,6 @@ def _look_up(
 def _refuse_unsettled(partition: Partition) -> None:
     leader, high_watermark = partition.leader, partition.log.high_watermark
     if isinstance(leader, Leader) and high_watermark < leader.start_of_epoch_offset:
-        raise OffsetNotAvailable(f"{high_watermark} is below the start of the epoch, {leader.start_of_epoch_offset}")
+        raise OffsetNotAvailable(
+            f"{high_watermark} is below the start offset of the epoch, {leader.start_of_epoch_offset}"
+        )

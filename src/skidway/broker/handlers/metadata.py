@@ -3,16 +3,22 @@
 Brokers, and of each topic asked for: its id and who leads its partitions. No list means all topics (v0: an empty
 list does). An unknown topic is created when the request and the broker allow that; the answer then waits until the
 topic is there, so the client need not come back.
+
+Brokers have the addresses of the listener by which the client came, and those without such a listener are left out.
+Of a partition that one of those leads, the client hears LISTENER_NOT_FOUND (before v6 LEADER_NOT_AVAILABLE) and no
+leader; their replicas count as offline.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skidway.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from skidway.broker.api.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from skidway.broker.api.call import answer_later
 from skidway.errors import ErrorCode
 from skidway.metadata import image as metadata
 from skidway.metadata.topic_names import is_internal, is_legal
+from skidway.steps import Steps
 from skidway.wire.schema.create_topics import CreatableTopic
 from skidway.wire.schema.metadata import (
     MetadataRequest,
@@ -24,52 +30,67 @@ from skidway.wire.schema.metadata import (
 )
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 NO_ID = bytes(16)
 IDS_SINCE = 12
+LISTENER_ERROR_SINCE = 6
 
 
-def handle(node: Node, call: Call, request: MetadataRequest) -> MetadataResponse | None:
-    missing = _to_create(node, request)
+def handle(node: Services, call: Call, request: MetadataRequest) -> Steps[MetadataResponse | None]:
+    missing = yield from _to_create(node, request)
     if not missing:
-        return _response(node, call, request, {})
+        return (yield from _response(node, call, request, {}))
 
     def answer(failed: dict[str, tuple[ErrorCode, str]]) -> None:
-        call.reply(_response(node, call, request, {name: code for name, (code, _) in failed.items()}))
+        codes = {name: code for name, (code, _) in failed.items()}
+        answer_later(node.world.slices, call, _response(node, call, request, codes))
 
-    node.create_missing_topics([CreatableTopic(name, -1, -1) for name in missing], call.now_ms, answer)
+    node.controller.create_missing_topics([CreatableTopic(name, -1, -1) for name in missing], call.now_ms, answer)
     return None
 
 
-def _to_create(node: Node, request: MetadataRequest) -> list[str]:
-    if not (request.topics and request.allow_auto_topic_creation and node.settings.auto_create_topics):
+def _to_create(node: Services, request: MetadataRequest) -> Steps[list[str]]:
+    if not (request.topics and request.allow_auto_topic_creation and node.world.settings.auto_create_topics):
         return []
-    names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
-    missing = [name for name in names if name not in node.image.topics and is_legal(name)]
-    # The rest is unknown for now; a client that really wants it asks again.
-    return missing[: node.limits.topics_auto_created_max]
+    missing: dict[str, None] = {}
+    for topic in request.topics:
+        if len(missing) >= node.world.limits.topics_auto_created_max:
+            break  # the rest is unknown for now; a client that really wants it asks again
+        if topic.name is not None and topic.name not in node.image.topics and is_legal(topic.name):
+            missing[topic.name] = None
+        yield None
+    return list(missing)
 
 
-def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str, ErrorCode]) -> MetadataResponse:
+def _response(
+    node: Services, call: Call, request: MetadataRequest, failed: dict[str, ErrorCode]
+) -> Steps[MetadataResponse]:
     all_topics = request.topics is None or (call.version == 0 and not request.topics)
     with_operations = request.include_topic_authorized_operations
+    topics: list[MetadataResponseTopic] = []
     if all_topics:
-        topics = [_topic(node, call, topic, with_operations) for topic in node.image.topics.values()]
+        for name in list(node.image.topics):
+            topic = node.image.topics.get(name)
+            if topic is not None:
+                topics.append((yield from _topic(node, call, topic, with_operations)))
     else:
         # Each once: a topic of many partitions, named a thousand times, would be a reply of gigabytes.
-        once = {(asked.name, asked.topic_id): asked for asked in request.topics or ()}
-        topics = [
-            _refused(asked)
-            if call.version < IDS_SINCE and (asked.name is None or asked.topic_id != NO_ID)
-            else _asked_topic(node, call, asked, failed, with_operations)
-            for asked in once.values()
-        ]
+        once: dict[tuple[str | None, bytes], MetadataRequestTopic] = {}
+        for asked in request.topics or ():
+            once[asked.name, asked.topic_id] = asked
+            yield None
+        for asked in once.values():
+            if call.version < IDS_SINCE and (asked.name is None or asked.topic_id != NO_ID):
+                topics.append(_refused(asked))
+            else:
+                topics.append((yield from _asked_topic(node, call, asked, failed, with_operations)))
+            yield None
     return MetadataResponse(
-        brokers=_brokers(node),
+        brokers=_brokers(node, call.caller.listener),
         cluster_id=node.cluster_id,
-        controller_id=node.controller_id,
+        controller_id=node.controller.node_id,
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
@@ -77,34 +98,35 @@ def _response(node: Node, call: Call, request: MetadataRequest, failed: dict[str
     )
 
 
-def _brokers(node: Node) -> list[MetadataResponseBroker]:
+def _brokers(node: Services, listener: str | None) -> list[MetadataResponseBroker]:
     """Those that are up. If none is, all that are known: after all nodes were killed there is a moment in which some
     answer and none is unfenced yet. Told of no broker, librdkafka forgets those it knew, and may never find back.
     """
     known = node.image.brokers.values()
     named = [broker for broker in known if not broker.fenced] or known
     found = [
-        MetadataResponseBroker(broker.id, broker.endpoints[0].host, broker.endpoints[0].port, broker.rack)
+        MetadataResponseBroker(broker.id, endpoint.host, endpoint.port, broker.rack)
         for broker in named
+        if (endpoint := broker.endpoint(listener)) is not None
     ]
-    settings = node.settings
-    if not found and settings.is_broker:
-        found.append(MetadataResponseBroker(settings.node_id, settings.host, settings.port, settings.rack))
+    settings, own = node.world.settings, node.world.settings.listeners.find(listener)
+    if not found and settings.is_broker and own is not None:
+        found.append(MetadataResponseBroker(settings.node_id, own.advertised.host, own.advertised.port, settings.rack))
     return found
 
 
 def _asked_topic(
-    node: Node, call: Call, asked: MetadataRequestTopic, failed: dict[str, ErrorCode], with_operations: bool
-) -> MetadataResponseTopic:
+    node: Services, call: Call, asked: MetadataRequestTopic, failed: dict[str, ErrorCode], with_operations: bool
+) -> Steps[MetadataResponseTopic]:
     operations = TOPIC_OPERATIONS if with_operations else NOT_ASKED
     if asked.name is None or asked.topic_id != NO_ID:
         by_id = node.image.topics_by_id.get(asked.topic_id)
         if by_id is None:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
-        return _topic(node, call, by_id, with_operations)
+        return (yield from _topic(node, call, by_id, with_operations))
     topic = node.image.topics.get(asked.name)
     if topic is not None:
-        return _topic(node, call, topic, with_operations)
+        return (yield from _topic(node, call, topic, with_operations))
     if not is_legal(asked.name):
         return MetadataResponseTopic(
             ErrorCode.INVALID_TOPIC_EXCEPTION, asked.name, topic_authorized_operations=operations
@@ -118,30 +140,36 @@ def _refused(asked: MetadataRequestTopic) -> MetadataResponseTopic:
     return MetadataResponseTopic(ErrorCode.INVALID_REQUEST, asked.name or "", asked.topic_id)
 
 
-def _topic(node: Node, call: Call, topic: metadata.Topic, with_operations: bool) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        0,
-        topic.name,
-        topic.id,
-        is_internal(topic.name),
-        [_partition(node, call, topic, partition) for partition in topic.partitions],
-        TOPIC_OPERATIONS if with_operations else NOT_ASKED,
-    )
+def _topic(node: Services, call: Call, topic: metadata.Topic, with_operations: bool) -> Steps[MetadataResponseTopic]:
+    partitions = []
+    hidden = node.image.brokers_without(call.caller.listener)
+    for partition in topic.partitions:
+        partitions.append(_partition(node, call, topic, partition, hidden))
+        yield None
+    operations = TOPIC_OPERATIONS if with_operations else NOT_ASKED
+    return MetadataResponseTopic(0, topic.name, topic.id, is_internal(topic.name), partitions, operations)
 
 
 def _partition(
-    node: Node, call: Call, topic: metadata.Topic, partition: metadata.Partition
+    node: Services, call: Call, topic: metadata.Topic, partition: metadata.Partition, hidden: set[int]
 ) -> MetadataResponsePartition:
-    leader = node.hosting.leader_of(topic, partition.index)
+    leader = node.hosting.whereabouts.leader_of(topic, partition.index)
+    offline = node.hosting.whereabouts.offline_replicas_of(topic, partition.index)
     if node.peers.is_lost(leader, call.now_ms):
         # Clients that are sent back to a leader that just died ask again late; without a leader they ask soon.
         leader = metadata.NO_LEADER
+    error = ErrorCode.LEADER_NOT_AVAILABLE if leader == metadata.NO_LEADER else ErrorCode.NONE
+    if hidden:
+        offline += [replica for replica in partition.replicas if replica in hidden and replica not in offline]
+    if leader in hidden:
+        leader = metadata.NO_LEADER
+        error = ErrorCode.LISTENER_NOT_FOUND if call.version >= LISTENER_ERROR_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponsePartition(
-        ErrorCode.LEADER_NOT_AVAILABLE if leader == metadata.NO_LEADER else 0,
+        error,
         partition.index,
         leader,
         partition.leader_epoch,
         partition.replicas,
         partition.isr,
-        node.hosting.offline_replicas_of(topic, partition.index),
+        offline,
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from skidway.broker.api.in_parts import ask_in_parts, parts_of
 from skidway.errors import ErrorCode, ProtocolError
 from skidway.groups.operations import DeleteOffsets
+from skidway.steps import Steps
 from skidway.wire.schema.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -14,14 +16,13 @@ from skidway.wire.schema.offset_delete import (
 )
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 
-def handle(node: Node, call: Call, request: OffsetDeleteRequest) -> None:
+def handle(node: Services, call: Call, request: OffsetDeleteRequest) -> Steps[None]:
     response = OffsetDeleteResponse()
-    asked: list[tuple[str, int]] = []
-    waiting: list[OffsetDeleteResponsePartition] = []
+    asked: list[tuple[str, OffsetDeleteResponsePartition]] = []
     for topic in request.topics:
         entry = OffsetDeleteResponseTopic(topic.name)
         response.topics.append(entry)
@@ -32,15 +33,20 @@ def handle(node: Node, call: Call, request: OffsetDeleteRequest) -> None:
             if known is None or not 0 <= partition.partition_index < len(known.partitions):
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                asked.append((topic.name, partition.partition_index))
-                waiting.append(answer)
+                asked.append((topic.name, answer))
+            yield None
 
-    def answer_all(reply: list[ErrorCode] | ProtocolError) -> None:
+    def take(part: list[tuple[str, OffsetDeleteResponsePartition]], reply: list[ErrorCode] | ProtocolError) -> None:
         if isinstance(reply, ProtocolError):
-            call.reply(OffsetDeleteResponse(error_code=reply.code))
+            response.error_code = reply.code
             return
-        for answer, code in zip(waiting, reply, strict=True):
+        for (_, answer), code in zip(part, reply, strict=True):
             answer.error_code = code
-        call.reply(response)
 
-    node.groups.submit(request.group_id, DeleteOffsets(request.group_id, asked), call.now_ms, answer_all)
+    yield from ask_in_parts(
+        lambda operation, answer: node.groups.submit(request.group_id, operation, call.now_ms, answer),
+        (yield from parts_of(asked)),
+        lambda part: DeleteOffsets(request.group_id, [(name, answer.partition_index) for name, answer in part]),
+        take,
+        lambda: call.reply(OffsetDeleteResponse(response.error_code) if response.error_code else response),
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.errors import ProtocolError
+from skidway.steps import Steps
 from skidway.wire.schema.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -18,20 +19,22 @@ from skidway.wire.schema.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 
-def handle(node: Node, call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(topic.topic, [_end_of(node, topic.topic, asked) for asked in topic.partitions])
-            for topic in request.topics
-        ]
-    )
+def handle(node: Services, call: Call, request: OffsetForLeaderEpochRequest) -> Steps[OffsetForLeaderEpochResponse]:
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        result = OffsetForLeaderTopicResult(topic.topic, [])
+        response.topics.append(result)
+        for asked in topic.partitions:
+            result.partitions.append(_end_of(node, topic.topic, asked))
+            yield None
+    return response
 
 
-def _end_of(node: Node, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _end_of(node: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         partition = node.partitions.find(topic, asked.partition)
         partition.leader.check_epoch(asked.current_leader_epoch)

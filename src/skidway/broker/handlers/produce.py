@@ -9,14 +9,17 @@ Not served: transactional batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from skidway.broker.connection import Hangup
-from skidway.broker.leader_hints import address_of, leader_of
-from skidway.broker.partition import Appended, Partition
+from skidway.broker.api.call import Hangup
+from skidway.broker.partitions.partition import Appended, Partition
+from skidway.broker.reads.leader_hints import address_of, leader_of
 from skidway.errors import ErrorCode, ProtocolError, StorageError
+from skidway.limits import KIB
 from skidway.replica.leader import ACKS_ALL
+from skidway.steps import Steps
 from skidway.wire.schema.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -25,44 +28,60 @@ from skidway.wire.schema.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 HINTS_SINCE = 10
 TOPIC_IDS_SINCE = 13
 TIMEOUT_MS_MIN = 1
 NO_ACKS = 0
+BATCHES_AT_ONCE = 100
+COUNTED_BYTES = 128 * KIB
+"""A batch counts once more for each of these: 12 MiB are appended at once, in about 20 ms."""
+NO_RECORDS = memoryview(b"")
 
 
-def handle(node: Node, call: Call, request: ProduceRequest) -> ProduceResponse | None:
-    acks = request.acks
+Waiting = list[tuple[Partition, Appended, PartitionProduceResponse]]
+"""What acks=all waits for."""
+Batch = tuple[str | bytes, list[PartitionProduceResponse], PartitionProduceData]
+"""The name or id of its topic, where its answer belongs, and what was sent."""
+
+
+def handle(
+    node: Services, call: Call, request: ProduceRequest
+) -> ProduceResponse | Steps[ProduceResponse | None] | None:
+    """One loop without calls of its own: most requests have one batch, and no API is asked as often."""
+    acks, version = request.acks, call.version
     if acks not in (ACKS_ALL, NO_ACKS, 1):
         return _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
     if call.now_ms > node.registration.counted_on_until_ms:
         _send_elsewhere(node, call, request)
-    wall_ms = node.clock.wall_ms()
-    find = node.partitions.find_by_id if call.version >= TOPIC_IDS_SINCE else node.partitions.find
-    waiting: list[tuple[Partition, Appended, PartitionProduceResponse]] = []
-    topics = []
-    refused = False
+    by_id = version >= TOPIC_IDS_SINCE
+    find: Callable[..., Partition] = node.partitions.find_by_id if by_id else node.partitions.find
+    wall_ms = node.world.clock.wall_ms()
+    response, refused, left = ProduceResponse(), False, BATCHES_AT_ONCE
+    waiting: Waiting = []
     for topic in request.topic_data:
-        name = topic.topic_id if call.version >= TOPIC_IDS_SINCE else topic.name
-        answers = []
+        answers: list[PartitionProduceResponse] = []
+        response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
         for data in topic.partition_data:
+            partition: Partition | None = None
+            records: memoryview = NO_RECORDS if data.records is None else data.records  # type: ignore[assignment]
+            left -= 1 + len(records) // COUNTED_BYTES
             try:
-                partition = find(name, data.index)  # type: ignore[arg-type]
-                appended = partition.produce(_records(data), acks, call.version, wall_ms)
+                partition = find(topic.topic_id if by_id else topic.name, data.index) if left >= 0 else None
+                if partition is None or partition.rules.opens:
+                    return Production(node, call, request, response, waiting, refused).in_steps(topic, data)
+                appended = partition.produce(records, acks, version, wall_ms)
+                assert isinstance(appended, Appended), "where nothing is opened there is nothing to wait for"
             except ProtocolError as error:
-                if acks == NO_ACKS:
-                    raise Hangup(f"a produce with acks=0 failed: {error}") from error
-                if isinstance(error, StorageError):
-                    node.room.on_refused(partition, error, call.now_ms)
-                answers.append(_refusal(data.index, error))
                 refused = True
+                answers.append(_refuse(node, call, request, partition, data.index, error))
                 continue
             log = partition.log
             answer = PartitionProduceResponse(
@@ -71,29 +90,125 @@ def handle(node: Node, call: Call, request: ProduceRequest) -> ProduceResponse |
             answers.append(answer)
             if acks == ACKS_ALL and appended.end_offset > log.high_watermark:
                 waiting.append((partition, appended, answer))
-        topics.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
-    if acks == NO_ACKS:
+    if acks != NO_ACKS and not waiting and not refused:
+        return response
+    return _finish(node, call, request, response, waiting, refused)
+
+
+class Production:
+    """A produce request that is continued in later turns: its response as far as it goes, and what it waits for."""
+
+    __slots__ = ("_by_id", "_call", "_node", "_refused", "_request", "_response", "_waiting")
+
+    def __init__(
+        self,
+        node: Services,
+        call: Call,
+        request: ProduceRequest,
+        response: ProduceResponse,
+        waiting: Waiting,
+        refused: bool,
+    ) -> None:
+        self._node = node
+        self._call = call
+        self._request = request
+        self._response = response
+        self._waiting = waiting
+        self._refused = refused
+        self._by_id = call.version >= TOPIC_IDS_SINCE
+
+    def in_steps(self, topic: TopicProduceData, data: PartitionProduceData) -> Steps[ProduceResponse | None]:
+        """From this batch on: they have to be opened, or are too many for one turn.
+
+        The connection's next request waits until this one is through, so a producer's batches stay in their order.
+        """
+        if not self._call.keep_request():
+            # The shell reads into the request's buffer again before all of them are appended. It is a small one.
+            for each in self._request.topic_data:
+                for later in each.partition_data:
+                    if later.records is not None:
+                        later.records = memoryview(bytearray(later.records))  # type: ignore[arg-type]
+        return self._produce_in_steps(self._from(topic, data))
+
+    def _from(self, topic: TopicProduceData, data: PartitionProduceData) -> Iterator[Batch]:
+        """This batch of this topic, which has begun, and all behind it."""
+        topics = iter(self._request.topic_data)
+        while next(topics) is not topic:
+            pass
+        name = topic.topic_id if self._by_id else topic.name
+        answers = self._response.responses[-1].partition_responses
+        entries = iter(topic.partition_data)
+        while next(entries) is not data:
+            pass
+        for each in chain((data,), entries):
+            yield name, answers, each
+        for later in topics:
+            answers = []
+            self._response.responses.append(TopicProduceResponse(later.name, later.topic_id, answers))
+            name = later.topic_id if self._by_id else later.name
+            for each in later.partition_data:
+                yield name, answers, each
+
+    def _produce_in_steps(self, batches: Iterator[Batch]) -> Steps[ProduceResponse | None]:
+        node, acks, version = self._node, self._request.acks, self._call.version
+        find: Callable[..., Partition] = node.partitions.find_by_id if self._by_id else node.partitions.find
+        for name, answers, data in batches:
+            yield None
+            partition: Partition | None = None
+            records: memoryview = NO_RECORDS if data.records is None else data.records  # type: ignore[assignment]
+            data.records = None  # it may be large, and is not needed again
+            try:
+                partition = find(name, data.index)
+                appended = partition.produce(records, acks, version, node.world.clock.wall_ms())
+                if not isinstance(appended, Appended):
+                    appended = yield from appended
+            except ProtocolError as error:
+                self._refused = True
+                answers.append(_refuse(node, self._call, self._request, partition, data.index, error))
+            else:
+                answers.append(self._accept(partition, data.index, appended))
+        return _finish(node, self._call, self._request, self._response, self._waiting, self._refused)
+
+    def _accept(self, partition: Partition, index: int, appended: Appended) -> PartitionProduceResponse:
+        log = partition.log
+        answer = PartitionProduceResponse(index, 0, appended.base_offset, appended.append_time_ms, log.start_offset)
+        if self._request.acks == ACKS_ALL and appended.end_offset > log.high_watermark:
+            self._waiting.append((partition, appended, answer))
+        return answer
+
+
+def _refuse(
+    node: Services, call: Call, request: ProduceRequest, partition: Partition | None, index: int, error: ProtocolError
+) -> PartitionProduceResponse:
+    if request.acks == NO_ACKS:
+        raise Hangup(f"a produce request with acks=0 failed: {error}") from error
+    call.route.refusals += 1
+    if isinstance(error, StorageError) and partition is not None:
+        node.room.on_refused(partition, error)
+    return _refusal(index, error)
+
+
+def _finish(
+    node: Services, call: Call, request: ProduceRequest, response: ProduceResponse, waiting: Waiting, refused: bool
+) -> ProduceResponse | None:
+    """The response, or None after arranging to be woken."""
+    if request.acks == NO_ACKS:
         call.silent = True
         return None
-    response = ProduceResponse(topics)
     if refused:
         _tell_leaders(node, call, response)
     if not waiting:
         return response
-    _reply_when_committed(node, call, response, waiting, call.now_ms + max(request.timeout_ms, TIMEOUT_MS_MIN))
+    deadline_ms = call.now_ms + max(request.timeout_ms, TIMEOUT_MS_MIN)
+    _reply_when_committed(node, call, response, waiting, deadline_ms)
     return None
 
 
-def _records(data: PartitionProduceData) -> memoryview:
-    records = data.records
-    return memoryview(b"") if records is None else records  # type: ignore[return-value]
-
-
 def _reply_when_committed(
-    node: Node,
+    node: Services,
     call: Call,
     response: ProduceResponse,
-    waiting: list[tuple[Partition, Appended, PartitionProduceResponse]],
+    waiting: Waiting,
     deadline_ms: int,
 ) -> None:
     def answer(failed: Mapping[Partition, ProtocolError]) -> None:
@@ -108,8 +223,8 @@ def _reply_when_committed(
         call.reply(response)
 
     ends = {partition: appended.end_offset for partition, appended, _ in waiting}
-    parked = node.acknowledgements.park(ends, deadline_ms, answer)
-    call.on_gone = lambda: node.acknowledgements.cancel(parked)
+    parked = node.waiting.acknowledgements.park(ends, deadline_ms, answer)
+    call.on_gone = lambda: node.waiting.acknowledgements.cancel(parked)
 
 
 def _refusal(index: int, error: ProtocolError) -> PartitionProduceResponse:
@@ -119,7 +234,7 @@ def _refusal(index: int, error: ProtocolError) -> PartitionProduceResponse:
     return PartitionProduceResponse(index, error.code, -1, record_errors=record_errors, error_message=error.message)
 
 
-def _tell_leaders(node: Node, call: Call, response: ProduceResponse) -> None:
+def _tell_leaders(node: Services, call: Call, response: ProduceResponse) -> None:
     if call.version < HINTS_SINCE:
         return
     leaders: dict[int, None] = {}
@@ -130,10 +245,12 @@ def _tell_leaders(node: Node, call: Call, response: ProduceResponse) -> None:
                 leader, epoch = leader_of(node.image, name, entry.index)
                 entry.current_leader = LeaderIdAndEpoch(leader, epoch)
                 leaders[leader] = None
-    response.node_endpoints = [NodeEndpoint(*found) for leader in leaders if (found := address_of(node.image, leader))]
+    response.node_endpoints = [
+        NodeEndpoint(*found) for leader in leaders if (found := address_of(node.image, leader, call.caller.listener))
+    ]
 
 
-def _send_elsewhere(node: Node, call: Call, request: ProduceRequest) -> None:
+def _send_elsewhere(node: Services, call: Call, request: ProduceRequest) -> None:
     """No controller answers this node: what it appends may never be committed, and it cannot know who leads now.
 
     A client that is answered would go on asking here, of all nodes, for the leader; one that is hung up on asks others.
@@ -144,11 +261,11 @@ def _send_elsewhere(node: Node, call: Call, request: ProduceRequest) -> None:
         for data in topic.partition_data:
             try:
                 partition = find(name, data.index)  # type: ignore[arg-type]
-                partition.leader.admit(request.acks, partition.min_in_sync)
+                partition.leader.admit(request.acks)
             except ProtocolError:
                 continue  # refused anyway, with a reason
             if not partition.alone:
-                raise Hangup("a produce to a node that is cut off from the controller")
+                raise Hangup("this node is cut off from the controller and accepts no messages")
 
 
 def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:

@@ -8,11 +8,11 @@ from skidway.errors import ErrorCode
 from skidway.wire.schema.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 
-def handle(node: Node, call: Call, request: RemoveRaftVoterRequest) -> None:
+def handle(node: Services, call: Call, request: RemoveRaftVoterRequest) -> None:
     def answer(error: ErrorCode, message: str | None) -> None:
         call.reply(RemoveRaftVoterResponse(error_code=error, error_message=message))
 

@@ -11,18 +11,20 @@ from skidway.ports import Buffer
 from skidway.wire.schema.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 PROTOCOL_SINCE = 5
 
 
-def handle(node: Node, call: Call, request: SyncGroupRequest) -> SyncGroupResponse | None:
+def handle(node: Services, call: Call, request: SyncGroupRequest) -> SyncGroupResponse | None:
     if call.version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=InconsistentGroupProtocol.code)
-    assignments: list[tuple[str, Buffer]] = [(each.member_id, each.assignment) for each in request.assignments]
+    # One more than there may be is enough to refuse them all.
+    looked_at = request.assignments[: node.world.limits.group_members_max + 1]
+    assignments: list[tuple[str, Buffer]] = [(each.member_id, each.assignment) for each in looked_at]
     try:
-        check_assignments(node.limits, assignments)
+        check_assignments(node.world.limits, assignments)
     except ProtocolError as refusal:
         return SyncGroupResponse(error_code=refusal.code)
     operation = SyncGroup(

@@ -9,16 +9,16 @@ from skidway.metadata.operations import UnregisterBroker
 from skidway.wire.schema.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 if TYPE_CHECKING:
-    from skidway.broker.call import Call
-    from skidway.broker.node import Node
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
 
 
-def handle(node: Node, call: Call, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse | None:
+def handle(node: Services, call: Call, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse | None:
     def answer(reply: ProtocolError | None) -> None:
         if isinstance(reply, ProtocolError):
             call.reply(UnregisterBrokerResponse(error_code=reply.code, error_message=reply.message))
         else:
             call.reply(UnregisterBrokerResponse())
 
-    node.submit(UnregisterBroker(request.broker_id), call.now_ms, answer)
+    node.controller.carry_out(UnregisterBroker(request.broker_id), call.now_ms, answer)
     return None

@@ -8,6 +8,7 @@ before the step is swept away and written anew. The number is kept per query: se
 `open_table(Target(...))`, then `write_batch(table, frame, query_id, batch_id)` inside `foreachBatch`.
 """
 
-from skidway.spark.lake.table import BadTable, Target, Written, open_table, write_batch
+from skidway.spark.lake.table import Written, open_table, write_batch
+from skidway.spark.lake.target import BadTable, Target
 
 __all__ = ["BadTable", "Target", "Written", "open_table", "write_batch"]

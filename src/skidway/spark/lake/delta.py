@@ -14,7 +14,7 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction
 
 from skidway.spark.lake.staging import DataFile, move
-from skidway.spark.lake.table import BadTable, Target
+from skidway.spark.lake.target import BadTable, Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,7 +6,9 @@ one of pyiceberg's configuration, or a SQLite file beside the data. Columns to p
 takes the values from the files' statistics.
 """
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,15 +16,15 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, NoSuchTableError
 from pyiceberg.table import Table as Iceberg
+from sqlalchemy import URL
 
 from skidway.spark.lake.staging import DataFile, move
-from skidway.spark.lake.table import BadTable, Target
+from skidway.spark.lake.target import CATALOG_FILE, BadTable, Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAMESPACE = "skidway"
-CATALOG_FILE = "catalog.db"
 COMMIT_ATTEMPTS = 5
 PROPERTY = "skidway.batch."
 
@@ -33,7 +35,7 @@ class IcebergTable:
     def __init__(self, target: Target) -> None:
         self.root = target.root()
         self.partition_by = target.partition_by
-        self.name = target.table or f"{NAMESPACE}.{self.root.name}"
+        self.name = target.table or _default_name(self.root)
         if target.catalog is None:
             self.root.mkdir(parents=True, exist_ok=True)
         self.catalog = _catalog(target)
@@ -97,8 +99,14 @@ def _catalog(target: Target) -> Catalog:
     if target.catalog is not None:
         return load_catalog(target.catalog)
     root = target.root()
-    settings: dict[str, Any] = {"type": "sql", "uri": f"sqlite:///{root / CATALOG_FILE}", "warehouse": f"file://{root}"}
+    database = URL.create("sqlite", database=str(root / CATALOG_FILE))
+    settings: dict[str, Any] = {"type": "sql", "uri": database.render_as_string(), "warehouse": f"file://{root}"}
     return load_catalog("skidway", **settings)
+
+
+def _default_name(root: Path) -> str:
+    """In a SQLite catalog a name has one dot."""
+    return f"{NAMESPACE}.{Path(os.path.normpath(root)).name.replace('.', '_')}"
 
 
 def _without_nullability(schema: pa.Schema) -> pa.Schema:

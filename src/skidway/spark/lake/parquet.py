@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow.dataset import dataset
 
 from skidway.spark.lake.staging import PRIVATE, DataFile, move, sweep, write_whole
-from skidway.spark.lake.table import BadTable, Target
+from skidway.spark.lake.target import BadTable, Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

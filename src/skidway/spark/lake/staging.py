@@ -20,11 +20,14 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
+from skidway.spark.lake.target import BadTable
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PRIVATE = "_skidway"
 TIMESTAMP_SETTING = "spark.sql.parquet.outputTimestampType"
+MARK_SETTING = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 # A copy of a partition column, for formats whose files hold the column itself: Spark leaves out what it puts in paths.
 COPY_PREFIX = "_in_path_"
@@ -56,7 +59,13 @@ def stage(
         for name, copy in zip(partition_by, columns, strict=True):
             frame = frame.withColumn(copy, frame[name])
     with _readable_timestamps(frame):
-        frame.write.mode("overwrite").partitionBy(*columns).parquet(f"file://{folder}")
+        writer = frame.write.mode("overwrite").option(MARK_SETTING, "true").partitionBy(*columns)
+        writer.parquet(f"file://{folder}")
+    if not any(folder.iterdir()):
+        raise BadTable(
+            f"Spark did not write to {str(folder)!r} but to a folder of another name: Java does not know all characters"
+            " of the path in this locale; set LC_ALL=C.UTF-8, or choose a path of ASCII characters"
+        )
     files: list[DataFile] = []
     for path in sorted(folder.rglob("*.parquet")):
         rows = pq.read_metadata(path).num_rows

@@ -1,36 +1,16 @@
 """What a table is asked for, whatever its format, and the one way a batch gets into it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from skidway.spark.lake.staging import DataFile, stage, sweep, sync
+from skidway.spark.lake.target import BadTable, Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-
-FORMATS = ("parquet", "delta", "iceberg")
-
-
-class BadTable(ValueError):
-    """The table cannot be what the pipeline was told, or take what it was given."""
-
-
-@dataclass(slots=True)
-class Target:
-    """Where rows go. `catalog` and `table` are for Iceberg: a catalog of pyiceberg's configuration, and a name in it;
-    without them a SQLite catalog is kept beside the files."""
-
-    path: str
-    format: str = "parquet"
-    partition_by: list[str] = field(default_factory=list)
-    catalog: str | None = None
-    table: str | None = None
-
-    def root(self) -> Path:
-        return Path(self.path.removeprefix("file://")).absolute()
 
 
 @dataclass(slots=True)
@@ -62,12 +42,8 @@ class Table(Protocol):
 
 
 def open_table(target: Target) -> Table:
-    if target.format not in FORMATS:
-        raise BadTable(f"no table format {target.format!r}; known are {', '.join(FORMATS)}")
-    if "://" in target.path.removeprefix("file://"):
-        raise BadTable(f"{target.path}: tables are written to a local or mounted path, not to an object store")
-    if target.format != "iceberg" and (target.catalog or target.table):
-        raise BadTable(f"a catalog and a table name are for Iceberg; {target.format} tables are a path")
+    """BadTable, before anything is written, if there can be no such table."""
+    target.check()
     if target.format == "parquet":
         from skidway.spark.lake.parquet import ParquetTable
 

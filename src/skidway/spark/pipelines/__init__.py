@@ -29,8 +29,13 @@ CATALOGUE = {
     "aggregate": Entry(
         "aggregate", "Aggregate", "AggregateOptions", "counts and sums over windows of time, to a topic or a table"
     ),
-    "dedupe": Entry("dedupe", "Dedupe", "DedupeOptions", "a topic without its duplicates, to a topic"),
-    "route": Entry("route", "Route", "RouteOptions", "filter, split and enrich by SQL, to topics; failures set aside"),
+    "dedupe": Entry("dedupe", "Dedupe", "DedupeOptions", "copy a topic to another one, without its duplicates"),
+    "route": Entry(
+        "route",
+        "Route",
+        "RouteOptions",
+        "filter, split and enrich by SQL, to topics; failures go to a dead-letter topic",
+    ),
     "replay": Entry("replay", "Replay", "ReplayOptions", "a slice of history, filtered, back to a topic"),
     "insights": Entry(
         "insights", "Insights", "InsightsOptions", "hot keys, skew, throughput and delay: tables and plots"

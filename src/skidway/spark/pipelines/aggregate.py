@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from skidway.spark.lake import Target, open_table, write_batch
-from skidway.spark.lake.table import FORMATS
+from skidway.spark.lake.target import FORMATS
 from skidway.spark.pipelines import topics
 from skidway.spark.pipelines.options import (
     EVERY_SECOND,
@@ -35,12 +35,14 @@ MEASURE = re.compile(r"(count|sum|avg|min|max|distinct)(?::(.+))?")
 @dataclass(slots=True, kw_only=True)
 class AggregateOptions(Common):
     window: str = option("How long a window is: 1m, 1h.", "1m")
-    slide: str | None = option("A new window begins this often. Default: where the last one ends.", None)
+    slide: str | None = option("How often a new window begins. Default: windows do not overlap.", None)
     watermark: str = option("How late an event may be and still count.", "1m")
     event_time: str | None = option("Field with the event's time. Default: the record's timestamp.", None)
     group_by: list[str] = option("Fields of the value to group by, e.g. country or user.id.", [])
     measure: list[str] = option("What to compute: count, sum:FIELD, avg:, min:, max:, distinct:FIELD.", ["count"])
-    emit: str = option("final: each window once, when it is over; changes: whenever it changed (topics only).", "final")
+    emit: str = option(
+        "final: each window once, after it has ended; changes: each time it changes (topics only).", "final"
+    )
     to_topic: str | None = option("Topic to write JSON to.", None)
     to_table: str | None = option("Folder of a table to write to.", None)
     format: str = option("The table's format: parquet, delta or iceberg.", "parquet")
@@ -48,19 +50,23 @@ class AggregateOptions(Common):
     def __post_init__(self) -> None:
         Common.__post_init__(self)
         if (self.to_topic is None) == (self.to_table is None):
-            raise BadPipeline("give one of to_topic and to_table")
+            raise BadPipeline("give either to_topic or to_table")
         if self.emit not in ("final", "changes"):
-            raise BadPipeline(f"emit is final or changes, not {self.emit!r}")
+            raise BadPipeline(f"emit must be final or changes, not {self.emit!r}")
         if self.emit == "changes" and self.to_table is not None:
-            raise BadPipeline("a table gets final windows only: rows of a table are not replaced")
+            raise BadPipeline(
+                "a table can hold final windows only, because its rows are never replaced; set emit to final"
+            )
         if self.format not in FORMATS:
-            raise BadPipeline(f"format is {', '.join(FORMATS)}, not {self.format!r}")
+            raise BadPipeline(f"format must be one of {', '.join(FORMATS)}, not {self.format!r}")
         for text in (self.window, self.watermark, *([self.slide] if self.slide else [])):
             parse_duration_ms(text)
         for text in self.measure:
             match = MEASURE.fullmatch(text)
             if match is None or (match[1] != "count" and match[2] is None):
-                raise BadPipeline(f"{text!r} is no measure; write count or sum:FIELD, avg:, min:, max:, distinct:FIELD")
+                raise BadPipeline(
+                    f"{text!r} is not a measure; write count or sum:FIELD, avg:, min:, max:, distinct:FIELD"
+                )
         if self.to_topic is not None:
             topics.check_apart(self.topic, [self.to_topic])
 
@@ -70,6 +76,7 @@ class Aggregate:
 
     def __init__(self, options: AggregateOptions) -> None:
         self.options = options
+        self._table = None if options.to_table is None else open_table(Target(options.to_table, options.format))
 
     def start(self, spark: SparkSession, trigger: Trigger = EVERY_SECOND) -> StreamingQuery:
         options = self.options
@@ -83,8 +90,8 @@ class Aggregate:
                 )
             writer = topics.write_stream(messages, self.name, options, trigger)
             return topics.to_topics(writer, options)
-        assert options.to_table is not None
-        table = open_table(Target(options.to_table, options.format))
+        assert self._table is not None
+        table = self._table
         writer = topics.write_stream(frame, self.name, options, trigger)
         return topics.to_batches(writer, lambda batch, query, number: void(write_batch(table, batch, query, number)))
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from skidway.spark.lake import Target, open_table, write_batch
-from skidway.spark.lake.table import FORMATS
+from skidway.spark.lake.target import FORMATS
 from skidway.spark.pipelines import topics
 from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, Common, Trigger, option
 
@@ -37,25 +37,27 @@ class ArchiveOptions(Common):
     schema: str | None = option('Fields of the JSON value: "user string, amount double". Implies --parse json.', None)
     require: list[str] = option("Fields of the schema that must not be missing.", [])
     event_time: str | None = option(
-        "Field with the time that date and hour are taken from. Default: the record's timestamp.", None
+        "Field with the time that gives date and hour. Default: the record's timestamp.", None
     )
     files: int | None = option(
-        "Files a batch is written in, per folder at most. Default: as many as Spark's tasks.", None
+        "Files that a batch writes per folder, at most. Default: as many as Spark has tasks.", None
     )
-    rejected: str | None = option("Where the table of what could not be parsed is. Default: PATH-rejected.", None)
+    rejected: str | None = option("Where the table of rejected records is. Default: PATH-rejected.", None)
     catalog: str | None = option("Iceberg: a catalog of pyiceberg's configuration. Default: SQLite in PATH.", None)
-    table: str | None = option("Iceberg: the table's name in the catalog. Default: skidway.<last part of PATH>.", None)
+    table: str | None = option(
+        "Iceberg: the table's name in the catalog. Default: skidway.<last part of PATH>, with _ for dots.", None
+    )
 
     def __post_init__(self) -> None:
         Common.__post_init__(self)
         if self.format not in FORMATS:
-            raise BadPipeline(f"format is {', '.join(FORMATS)}, not {self.format!r}")
+            raise BadPipeline(f"format must be one of {', '.join(FORMATS)}, not {self.format!r}")
         if self.parse not in ("none", "json"):
-            raise BadPipeline(f"parse is none or json, not {self.parse!r}")
+            raise BadPipeline(f"parse must be none or json, not {self.parse!r}")
         if self.schema is not None:
             self.parse = "json"
         if self.require and self.schema is None:
-            raise BadPipeline("require names fields of the schema; there is no schema")
+            raise BadPipeline("require needs a schema: it names fields of the schema")
 
     def target(self) -> Target:
         columns = [name.rpartition(".")[2] for name in self.partition_by]
@@ -72,10 +74,10 @@ class Archive:
 
     def __init__(self, options: ArchiveOptions) -> None:
         self.options = options
+        # Both now: a wrong path or a missing library is told before Spark starts.
+        self._table, self._rejected = open_table(options.target()), open_table(options.rejected_target())
 
     def start(self, spark: SparkSession, trigger: Trigger = EVERY_SECOND) -> StreamingQuery:
-        # Both now: a wrong path or a missing library is told before the query starts.
-        self._table, self._rejected = open_table(self.options.target()), open_table(self.options.rejected_target())
         frame = topics.read_stream(spark, self.options)
         return topics.to_batches(topics.write_stream(frame, self.name, self.options, trigger), self.write)
 

@@ -4,6 +4,8 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from skidway.spark.folders import writable
+
 LOGS = ("offsets", "commits")
 BATCH = re.compile(r"\d+")
 UNFINISHED = re.compile(r"\.+\d+\.[0-9a-f-]{36}\.tmp(\.crc)?")
@@ -14,6 +16,12 @@ def local_folder(checkpoint: str) -> Path | None:
     """Nothing where it is on another file system than ours."""
     path = checkpoint.removeprefix("file://")
     return None if "://" in path else Path(path).absolute()
+
+
+def check_local(checkpoint: str) -> None:
+    """BadFolder if it is on a file system of ours and cannot be written."""
+    if local_folder(checkpoint) is not None:
+        writable(checkpoint)
 
 
 def location(checkpoint: str) -> str:

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
-from skidway.client.producer import Producer
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.producer import Producer
 
 CLICKS = "clicks"
 ORDERS = "orders"
@@ -166,7 +166,12 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=500, help="events a second")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--history", type=float, default=0, help="begin so many seconds ago, without waiting for those")
+    parser.add_argument(
+        "--history",
+        type=float,
+        default=0,
+        help="start this many seconds in the past, and send those events without waiting",
+    )
     chosen = parser.parse_args()
     start_ms = int((time.time() - chosen.history) * 1000)
     stream = Clickstream(seed=chosen.seed, start_ms=start_ms, rate_per_s=chosen.rate)

@@ -21,9 +21,9 @@ from skidway.spark.pipelines.options import EVERY_SECOND, Common, Trigger, inter
 @dataclass(slots=True, kw_only=True)
 class DedupeOptions(Common):
     to_topic: str = option("Topic to write to.")
-    id: str = option("What tells records apart: a field of the value, or header:NAME.")
-    window: str = option("Duplicates come within this time: 10m, 1h.", "1h")
-    across_keys: bool = option("The id alone decides, whatever the key.", False)
+    id: str = option("What identifies a record: a field of the value, or header:NAME.")
+    window: str = option("How long duplicates are recognized: 10m, 1h.", "1h")
+    across_keys: bool = option("Compare the id alone, not the key and the id.", False)
     event_time: str | None = option("Field with the event's time. Default: the time of reading; nothing is late.", None)
 
     def __post_init__(self) -> None:

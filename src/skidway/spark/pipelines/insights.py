@@ -18,8 +18,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
+from skidway.spark.folders import writable
 from skidway.spark.lake import Target, open_table, write_batch
-from skidway.spark.lake.table import FORMATS
+from skidway.spark.lake.target import FORMATS
 from skidway.spark.pipelines import topics
 from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, Common, Trigger, option, parse_duration_ms
 from skidway.spark.pipelines.report import STEP, Findings, write_report
@@ -33,19 +34,19 @@ class InsightsOptions(Common):
     path: str = option("Folder of the tables and the report.")
     format: str = option("The tables' format: parquet, delta or iceberg.", "parquet")
     event_time: str | None = option("Field with the event's time, to know how late it was produced.", None)
-    resolution: str = option("Throughput is counted per this time.", "10s")
+    resolution: str = option("Length of the intervals in which throughput is counted.", "10s")
     keys: int = option("How many of the most frequent keys of a batch are kept, per topic.", 100)
-    report_every: str = option("How often the report is made while the pipeline runs.", "30s")
+    report_every: str = option("How often the report is written while the pipeline runs.", "30s")
 
     def __post_init__(self) -> None:
         Common.__post_init__(self)
         if self.format not in FORMATS:
-            raise BadPipeline(f"format is {', '.join(FORMATS)}, not {self.format!r}")
+            raise BadPipeline(f"format must be one of {', '.join(FORMATS)}, not {self.format!r}")
         parse_duration_ms(self.report_every)
         if parse_duration_ms(self.resolution) < 1000:
-            raise BadPipeline("resolution is a second or more")
+            raise BadPipeline("resolution must be 1s or more")
         if self.keys < 1:
-            raise BadPipeline("keys is one or more")
+            raise BadPipeline("keys must be 1 or more")
 
 
 class Insights:
@@ -53,7 +54,8 @@ class Insights:
 
     def __init__(self, options: InsightsOptions) -> None:
         self.options = options
-        self._tables = {name: open_table(Target(f"{options.path}/{name}", options.format)) for name in TABLES}
+        self._folder = writable(options.path)
+        self._tables = {name: open_table(Target(str(self._folder / name), options.format)) for name in TABLES}
         self._reported_s = time.monotonic()
 
     def start(self, spark: SparkSession, trigger: Trigger = EVERY_SECOND) -> StreamingQuery:
@@ -73,7 +75,7 @@ class Insights:
     def finish(self) -> list[Path]:
         """The report, as of now. Answers its files."""
         self._reported_s = time.monotonic()
-        return write_report(self.findings(), Path(self.options.path))
+        return write_report(self.findings(), self._folder)
 
     def findings(self) -> Findings:
         rows = {}

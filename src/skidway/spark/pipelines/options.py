@@ -15,7 +15,8 @@ from skidway.limits import INT64_MAX
 HELP = "help"
 DURATION = re.compile(r"(\d{1,9})\s*(ms|s|m|h|d)")
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-DEFAULT_FOLDER = "data/pipelines"
+DEFAULT_FOLDER = "pipelines"
+"""Not below `data`: a broker started in the same directory keeps its partitions there."""
 
 Options = TypeVar("Options")
 
@@ -37,12 +38,12 @@ class Common:
     """What every pipeline that reads topics has."""
 
     topic: list[str] = option("Topics to read.")
-    bootstrap: str = option("Brokers to ask first: host:port, with commas between.", "127.0.0.1:9092")
+    bootstrap: str = option("Brokers to connect to first: host:port, separated by commas.", "127.0.0.1:9092")
     start: str = option(
-        'Where the first run begins: earliest, latest or {"topic": {"0": offset}}. Later runs go on.', "earliest"
+        'Where the first run begins: earliest, latest or {"topic": {"0": offset}}. Later runs continue.', "earliest"
     )
-    checkpoint: str | None = option("Where progress is kept. Default: data/pipelines/NAME.", None)
-    max_records: int | None = option("Records a batch takes at most.", None)
+    checkpoint: str | None = option("Where progress is kept. Default: pipelines/NAME.", None)
+    max_records: int | None = option("Records per batch, at most.", None)
     group: str | None = option("Group to commit progress to, so that `skidway group describe` shows the lag.", None)
     source_option: list[str] = option('More options of format("skidway"): name=value.', [])
 
@@ -73,7 +74,7 @@ ONCE = Trigger(None)
 def parse_duration_ms(text: str) -> int:
     match = DURATION.fullmatch(text.strip().lower())
     if match is None:
-        raise BadPipeline(f"{text!r} is no duration; write 500ms, 1s, 10m, 2h or 1d")
+        raise BadPipeline(f"{text!r} is not a duration; write 500ms, 1s, 10m, 2h or 1d")
     return int(match[1]) * UNITS_MS[match[2]]
 
 
@@ -109,7 +110,7 @@ def from_texts(kind: type[Options], given: Mapping[str, Any]) -> Options:
     for name, value in given.items():
         attribute = name.replace("-", "_")
         if attribute not in known:
-            raise BadPipeline(f"no option {name}; known are {', '.join(sorted(known))}")
+            raise BadPipeline(f"there is no option {name}; the options are {', '.join(sorted(known))}")
         chosen[attribute] = _checked(name, value, types[attribute])
     missing = [
         one.name
@@ -129,5 +130,5 @@ def _checked(name: str, value: Any, wanted: Any) -> Any:
         if wanted in (kind, kind | None):
             fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
             if not fits or (kind is int and (isinstance(value, bool) or abs(value) > INT64_MAX)):
-                raise BadPipeline(f"{name} is {told}, not {value!r}")
+                raise BadPipeline(f"{name} must be {told}, not {value!r}")
     return value

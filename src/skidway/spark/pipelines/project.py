@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from skidway.spark.pipelines.options import BadPipeline
+from skidway.spark.pipelines.running import START_ATTEMPTS_MAX
 
 SPEC = """\
 name: {name}
@@ -29,6 +30,8 @@ spark.sql.catalogImplementation  hive
 spark.sql.warehouse.dir          {warehouse}
 spark.hadoop.javax.jdo.option.ConnectionURL  jdbc:derby:;databaseName={metastore};create=true
 spark.ui.enabled                 false
+# On a busy machine Spark may give up on a Python process that takes more than 10 seconds to start, and fails the flow.
+spark.sql.pipelines.maxFlowRetryAttempts  {retries}
 """
 
 TRANSFORMATIONS = '''\
@@ -67,7 +70,7 @@ def events() -> DataFrame:
 
 @dp.materialized_view
 def events_by_minute() -> DataFrame:
-    """How many, minute by minute; computed anew by each run."""
+    """Records per minute and partition. Each run computes all of it."""
     minute = sf.date_trunc("minute", "timestamp").alias("minute")
     return spark.read.table("events").groupBy(minute, "partition").agg(sf.count("*").alias("records"))
 
@@ -87,19 +90,26 @@ README = """\
     cd {name}
     export SPARK_CONF_DIR=$PWD/conf
     spark-pipelines dry-run   # checks the project
-    spark-pipelines run       # brings tables and topics up to date; again for what came since
+    spark-pipelines run       # reads what is new, and updates the tables and the topic
 
-`conf/` makes Spark remember the tables between runs (a Hive catalog in `metastore/`): without it the second run fails.
+With the settings in `conf/`, Spark remembers the tables between runs (a Hive catalog in `metastore/`). Without them the
+second run fails.
 
-Reads `{topic}` of {bootstrap}, writes `{out}`. Tables are in `warehouse/`, progress is in `storage/`, both below this
-folder; `spark-pipelines run --full-refresh-all` begins anew. `transformations/` is where to change things.
+The project reads `{topic}` from {bootstrap} and writes to `{out}`. It keeps tables in `warehouse/` and progress in
+`storage/`. `spark-pipelines run --full-refresh-all` starts over from the start of the topic. To change what it does,
+edit `transformations/`.
+
+Spark retries a flow that fails: {retries} times, as `conf/spark-defaults.conf` sets it, first after 5 seconds and then
+after twice as long each time. That helps when the machine is so busy that Spark's Python needs more than 10 seconds to
+start (`Python worker failed to connect back`). If a run fails nevertheless, start it again when the machine is less
+busy: it continues where the last run ended.
 """
 
 
 def create(folder: Path, *, bootstrap: str, topic: str, out: str) -> list[Path]:
     """Write the project into a new folder. Answers its files."""
     if topic == out:
-        raise BadPipeline(f"{topic} would be read and written: that never ends; write to another topic")
+        raise BadPipeline(f"{topic} would be both read and written, which never ends; write to another topic")
     if folder.exists() and any(folder.iterdir()):
         raise BadPipeline(f"{folder} is not empty; name a new folder")
     root = folder.absolute()
@@ -111,13 +121,17 @@ def create(folder: Path, *, bootstrap: str, topic: str, out: str) -> list[Path]:
         name=json.dumps(name),
         storage=json.dumps(f"file://{root / 'storage'}"),
     )
-    defaults = DEFAULTS.format(warehouse=f"file://{root / 'warehouse'}", metastore=root / "metastore")
+    defaults = DEFAULTS.format(
+        warehouse=f"file://{root / 'warehouse'}", metastore=root / "metastore", retries=START_ATTEMPTS_MAX - 1
+    )
     code = TRANSFORMATIONS.format(bootstrap=json.dumps(bootstrap), topic=json.dumps(topic), out=json.dumps(out))
     contents = {
         root / "spark-pipeline.yml": spec,
         root / "conf" / "spark-defaults.conf": defaults,
         root / "transformations" / "events.py": code,
-        root / "README.md": README.format(name=name, topic=topic, bootstrap=bootstrap, out=out),
+        root / "README.md": README.format(
+            name=name, topic=topic, bootstrap=bootstrap, out=out, retries=START_ATTEMPTS_MAX - 1
+        ),
     }
     for path, text in contents.items():
         path.write_text(text)

@@ -24,7 +24,7 @@ PLACES = ("topic", "partition", "offset")
 class ReplayOptions:
     topic: list[str] = option("Topics to read.")
     to_topic: str = option("Topic to write to.")
-    bootstrap: str = option("Brokers to ask first: host:port, with commas between.", "127.0.0.1:9092")
+    bootstrap: str = option("Brokers to connect to first: host:port, separated by commas.", "127.0.0.1:9092")
     since: str | None = option("From this time on: 2026-01-31T12:00Z, or milliseconds since 1970.", None)
     until: str | None = option("Up to this time.", None)
     offsets: str | None = option('From these offsets on: {"topic": {"0": 100}}. Not with --since.', None)
@@ -32,19 +32,19 @@ class ReplayOptions:
     where: str | None = option(
         "SQL condition over key and value (as text), partition, offset, timestamp, headers.", None
     )
-    into_same_topic: bool = option("Allow to_topic to be one that is read.", False)
+    into_same_topic: bool = option("Allow to_topic to be one of the topics to read.", False)
     source_option: list[str] = option('More options of format("skidway"): name=value.', [])
 
     def __post_init__(self) -> None:
         if not self.topic:
             raise BadPipeline("no topic to read; name one or more")
         if self.to_topic in self.topic and not self.into_same_topic:
-            told = f"{self.to_topic} would get its own records again, and so would every consumer of it"
-            raise BadPipeline(f"{told}; say into_same_topic if that is meant")
+            told = f"{self.to_topic} would get its own records a second time, and so would its consumers"
+            raise BadPipeline(f"{told}; set into_same_topic if you mean that")
         if (self.since and self.offsets) or (self.until and self.end_offsets):
-            raise BadPipeline("a slice begins at a time or at offsets, and so it ends: give one of each")
+            raise BadPipeline("give a time or offsets, not both: since or offsets, until or end_offsets")
         if self.since and self.until and milliseconds(self.since) > milliseconds(self.until):
-            raise BadPipeline(f"since ({self.since}) lies after until ({self.until})")
+            raise BadPipeline(f"since ({self.since}) is later than until ({self.until})")
 
 
 class Replay:
@@ -112,4 +112,4 @@ def milliseconds(text: str) -> int:
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise BadPipeline(f"{text!r} is no time; write 2026-01-31T12:00Z or milliseconds since 1970") from None
+        raise BadPipeline(f"{text!r} is not a time; write 2026-01-31T12:00Z or milliseconds since 1970") from None

@@ -188,9 +188,15 @@ def _colours(findings: Findings) -> dict[str, str]:
     return {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
 
 
+def _plain(text: str) -> str:
+    """Text from messages, drawn as it is: matplotlib reads what stands between two dollar signs as a formula, and has
+    no glyphs for control characters."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text).replace("$", r"\$")
+
+
 def _draw_skew(axes: Any, findings: Findings) -> None:
     colours = _colours(findings)
-    labels = [f"{found.topic}/{found.partition}" for found in findings.partitions]
+    labels = [_plain(f"{found.topic}/{found.partition}") for found in findings.partitions]
     axes.bar(
         range(len(labels)),
         [found.records for found in findings.partitions],
@@ -204,7 +210,7 @@ def _draw_throughput(axes: Any, findings: Findings) -> None:
     colours = _colours(findings)
     for topic, points in findings.throughput.items():
         times = [datetime.fromisoformat(at) for at, _ in points]
-        axes.plot(times, [number for _, number in points], label=topic, color=colours[topic], marker=".")
+        axes.plot(times, [number for _, number in points], label=_plain(topic), color=colours[topic], marker=".")
     axes.set_ylim(bottom=0)
     axes.tick_params("x", rotation=30)
     axes.legend(frameon=False)
@@ -213,22 +219,19 @@ def _draw_throughput(axes: Any, findings: Findings) -> None:
 def _draw_keys(axes: Any, findings: Findings) -> None:
     colours = _colours(findings)
     shown = findings.keys[:HOT_KEYS_SHOWN][::-1]
-    axes.barh(
-        [f"{found.key[:30]}  {found.topic}" for found in shown],
-        [found.records for found in shown],
-        color=[colours[found.topic] for found in shown],
-    )
-    axes.tick_params("y", labelsize=7)
+    # By position, not by label: two long keys may begin alike.
+    axes.barh(range(len(shown)), [found.records for found in shown], color=[colours[found.topic] for found in shown])
+    axes.set_yticks(range(len(shown)), [_plain(f"{found.key[:30]}  {found.topic}") for found in shown], fontsize=7)
 
 
 def _draw_delay(axes: Any, findings: Findings) -> None:
     colours = _colours(findings)
-    labels = [f"{found.topic}/{found.partition} {found.part}" for found in findings.delays]
+    labels = [_plain(f"{found.topic}/{found.partition} {found.part}") for found in findings.delays]
     for number, found in enumerate(findings.delays):
         axes.plot([found.p50_ms, found.p99_ms], [number, number], color=colours[found.topic], linewidth=5, alpha=0.6)
         axes.plot([found.p95_ms], [number], color="#222", marker="|", markersize=12)
     axes.set_xscale("log")
-    axes.set_xlabel("ms; the stroke is the 95th percentile")
+    axes.set_xlabel("ms; the tick marks the 95th percentile")
     if len(labels) <= 40:
         axes.set_yticks(range(len(labels)), labels, fontsize=8)
 
@@ -239,9 +242,7 @@ def _page(findings: Findings, plots: dict[str, bytes]) -> str:
         for name, image in plots.items()
     )
     if not images:
-        images = (
-            "<p>No plots: there is nothing to show, or matplotlib is missing (pip install 'skidway[pipelines]').</p>"
-        )
+        images = "<p>No plots: no records yet, or matplotlib is not installed (pip install 'skidway[pipelines]').</p>"
     partitions = _table(
         ("partition", "records", "bytes", "share", "skew"),
         (

@@ -34,27 +34,27 @@ OUT = "struct<topic: string, key: binary, value: binary, headers: array<struct<k
 
 @dataclass(slots=True, kw_only=True)
 class RouteOptions(Common):
-    route: list[str] = option('Where records go: "TOPIC: SQL condition", or "TOPIC" for all that is left.')
-    every: bool = option("To every route that is true, not only the first.", False)
-    unmatched: str = option("What no route takes: drop, dead (a dead letter), or a topic.", DROP)
+    route: list[str] = option('Where records go: "TOPIC: SQL condition", or "TOPIC" for all other records.')
+    every: bool = option("Send a record to every route whose condition is true, not only to the first.", False)
+    unmatched: str = option("Where records go that match no route: drop, dead (a dead letter), or a topic.", DROP)
     parse: str = option("none: values may be anything; json: they must be JSON objects.", "json")
     schema: str | None = option('Fields of the JSON value, as the column data: "user string, amount double".', None)
     check: list[str] = option('What must be true of every record: "NAME: SQL condition".', [])
     set: list[str] = option('Field to add to the JSON value: "FIELD = SQL expression".', [])
     sql: str | None = option("Query over the view events: SELECT e.*, … FROM events e LEFT JOIN …", None)
     lookup: list[str] = option("Table to join in sql: NAME=PATH (csv with a header line, json or parquet).", [])
-    dead_letter_topic: str | None = option("Where failures go. Default: the source topic and -dlq.", None)
+    dead_letter_topic: str | None = option("Topic for dead letters. Default: the source topic and -dlq.", None)
 
     def __post_init__(self) -> None:
         Common.__post_init__(self)
         if not self.route:
             raise BadPipeline('no route; give one or more: "TOPIC: SQL condition"')
         if self.parse not in ("none", "json"):
-            raise BadPipeline(f"parse is none or json, not {self.parse!r}")
+            raise BadPipeline(f"parse must be none or json, not {self.parse!r}")
         if self.parse == "none" and (self.schema or self.set):
-            raise BadPipeline("schema and set are about JSON values: parse is none")
+            raise BadPipeline("schema and set need JSON values: set parse to json")
         if self.lookup and self.sql is None:
-            raise BadPipeline("lookup tables are joined in sql; there is no sql")
+            raise BadPipeline("lookup tables need sql: the query joins them")
         topics.check_apart(self.topic, [*self.targets(), *self.dead_letter_topics()])
 
     def routes(self) -> list[tuple[str, str]]:
@@ -120,7 +120,7 @@ class Route:
         for name, path in pairs(self.options.lookup, "lookup").items():
             kind = LOOKUPS.get(Path(path).suffix)
             if kind is None:
-                raise BadPipeline(f"lookup {name}: {path} is not csv, json or parquet")
+                raise BadPipeline(f"lookup {name}: {path} must be a csv, json or parquet file")
             session.read.format(kind).options(header="true", inferSchema="true").load(path).createOrReplaceTempView(
                 name
             )
@@ -128,7 +128,7 @@ class Route:
         joined = session.sql(self.options.sql)
         lost = [name for name in (*RAW, *SEEN) if name not in joined.columns]
         if lost:
-            raise BadPipeline(f"sql loses the columns {', '.join(lost)}; select e.* and what you add")
+            raise BadPipeline(f"sql drops the columns {', '.join(lost)}; select e.* and what you add")
         return joined
 
     def _judged(self, frame: DataFrame) -> DataFrame:
@@ -176,7 +176,7 @@ class Route:
         if self.options.unmatched not in (DROP, DEAD):
             message = _message(sf.lit(self.options.unmatched), sf.col("__new"), sf.col("headers"))
             chosen.append(sf.when(alive & ~taken, message))
-        unrouted = _reason("NoRoute", "no route takes it") if self.options.unmatched == DEAD else _reason(None, None)
+        unrouted = _reason("NoRoute", "no route matches") if self.options.unmatched == DEAD else _reason(None, None)
         why = sf.coalesce(sf.col("__reason"), sf.when(~taken, unrouted))
         named = self.options.dead_letter_topic
         letters_to = sf.lit(named) if named else sf.concat("topic", sf.lit(letters.SUFFIX))

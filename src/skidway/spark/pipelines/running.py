@@ -24,6 +24,10 @@ STATUS_BYTES_MAX = 1024 * 1024
 POLL_S = 0.3
 BATCH_END_TIMEOUT_S = 15.0
 OURS = "$skidway"
+START_ATTEMPTS_MAX = 5
+SLOW_START = "Python worker failed to connect back"
+"""As Spark fails a query whose source is a Python process that took more than 10 seconds to start. Spark has no setting
+for that time, and on a busy machine it is short. Nothing has been read yet, so the query can start again."""
 RUNNING, DONE, STOPPED, FAILED, DIED = "running", "done", "stopped", "failed", "died"
 
 
@@ -85,13 +89,19 @@ def run(
     folder = status_folder(options.folder(pipeline.name), pipeline.name)
     write(status, folder)
     try:
-        query = pipeline.start(spark, trigger)
 
         def changed() -> None:
             write(status, folder)
             on_status(status)
 
-        _watch(query, status, stop, changed)
+        for attempt in range(1, START_ATTEMPTS_MAX + 1):
+            try:
+                _watch(pipeline.start(spark, trigger), status, stop, changed)
+                break
+            except Exception as error:
+                again = SLOW_START in str(error) and not status.batches and not stop.asked
+                if not again or attempt == START_ATTEMPTS_MAX:
+                    raise
         if hasattr(pipeline, "finish"):
             pipeline.finish()
         status.state = STOPPED if stop.asked else DONE

@@ -7,9 +7,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
-from skidway.client.admin import Admin
-from skidway.client.cluster import Cluster
-from skidway.client.errors import BrokerError
+from skidway.blocking_client.admin import Admin
+from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.errors import BrokerError
 from skidway.errors import ErrorCode
 from skidway.spark.pipelines.checkpoints import clear_unfinished, location
 from skidway.spark.pipelines.options import BadPipeline, Common, Trigger, pairs
@@ -78,7 +78,7 @@ def to_batches(writer: Any, write: Callable[[DataFrame, str, int], None]) -> Str
 
     def each(batch: DataFrame, number: int) -> None:
         query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-        assert query, f"Spark no longer tells the query's id as {QUERY_ID}"
+        assert query, f"Spark no longer sets the query's id as {QUERY_ID}"
         write(batch, query, number)
 
     started: StreamingQuery = writer.foreachBatch(each).start()
@@ -146,4 +146,4 @@ def check_apart(sources: Iterable[str], sinks: Iterable[str]) -> None:
     """A pipeline that reads what it writes never ends."""
     both = sorted(set(sources) & set(sinks))
     if both:
-        raise BadPipeline(f"{', '.join(both)} would be read and written: that never ends; write to another topic")
+        raise BadPipeline(f"{', '.join(both)} would be both read and written, which never ends; write to another topic")

@@ -1,0 +1,85 @@
+"""Where a node listens, as values: what it binds to, what it tells others to connect to, and how bytes travel.
+
+A client hears the addresses of the listener it came by. Nodes speak to each other over one of them, the same name on
+every node: `inter_broker`. Voters are reached there as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+
+@dataclass(slots=True, frozen=True)
+class Address:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_wildcard(self) -> bool:
+        return self.host in ("", "0.0.0.0", "::")
+
+
+class Security(IntEnum):
+    """Kafka's security protocols, by their numbers in metadata."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+
+DEFAULT_NAME = Security.PLAINTEXT.name
+"""Of a listener that was given none."""
+
+
+@dataclass(slots=True, frozen=True)
+class ListenerSpec:
+    name: str
+    bind: Address
+    advertised: Address
+    """What others are told to connect to."""
+    security: Security = Security.PLAINTEXT
+
+    def written(self, address: Address) -> str:
+        """As an operator writes an address of this listener: with its name, unless it was given none."""
+        return str(address) if self.name == DEFAULT_NAME else f"{self.name}={address}"
+
+    def bound_to(self, port: int) -> ListenerSpec:
+        """The same with the port that it got in the place of port 0."""
+        bind = replace(self.bind, port=port)
+        return replace(self, bind=bind, advertised=replace(self.advertised, port=self.advertised.port or port))
+
+
+@dataclass(slots=True, frozen=True)
+class Listeners:
+    """All listeners of a node, each with a name of its own."""
+
+    specs: tuple[ListenerSpec, ...]
+    inter_broker: ListenerSpec
+    """The one that other nodes use."""
+
+    def __post_init__(self) -> None:
+        assert self.inter_broker in self.specs
+        assert len({spec.name for spec in self.specs}) == len(self.specs)
+
+    def __iter__(self) -> Iterator[ListenerSpec]:
+        return iter(self.specs)
+
+    def find(self, name: str | None) -> ListenerSpec | None:
+        return next((spec for spec in self.specs if spec.name == name), None)
+
+    def bound_to(self, ports: list[int]) -> Listeners:
+        """The same with the ports that they got, in their order."""
+        bound = tuple(spec.bound_to(port) for spec, port in zip(self.specs, ports, strict=True))
+        return Listeners(bound, bound[self.specs.index(self.inter_broker)])
+
+
+def only_listener(host: str, port: int) -> Listeners:
+    """One for everybody, under the name it has by default."""
+    spec = ListenerSpec(DEFAULT_NAME, Address(host, port), Address(host, port))
+    return Listeners((spec,), spec)

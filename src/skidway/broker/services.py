@@ -1,0 +1,72 @@
+"""What handlers may use of their node: the rooms they ask, and nothing of how the node is composed.
+
+Handlers and connections call it `node`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from skidway.broker.api.call import RouteTable
+from skidway.broker.cluster.controller_access import ControllerAccess
+from skidway.broker.cluster.peers import Peers
+from skidway.broker.cluster.producer_ids import ProducerIds
+from skidway.broker.cluster.quorum_host import QuorumHost
+from skidway.broker.cluster.registration import Registration
+from skidway.broker.coordinators.groups import GroupCoordinators, TopicsView
+from skidway.broker.coordinators.host import Coordinators
+from skidway.broker.counts import Counts
+from skidway.broker.partitions.catalog import Partitions
+from skidway.broker.partitions.damaged import DamagedCopies
+from skidway.broker.partitions.hosting import Hosting
+from skidway.broker.partitions.partition import Partition
+from skidway.broker.partitions.room import Room
+from skidway.broker.partitions.waiting import Waiting
+from skidway.broker.reads.consumers import ConsumerFetches
+from skidway.broker.replication.follower_fetches import FollowerFetches
+from skidway.broker.turn import TurnNotes
+from skidway.broker.upkeep.upkeep import Upkeep
+from skidway.broker.world import World
+from skidway.metadata.image import Image
+from skidway.ports import Loggers
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Services:
+    world: World
+    counts: Counts
+    turn: TurnNotes[Partition]
+    cluster_id: str
+    routes: RouteTable
+    loggers: Loggers | None
+    image: Image
+    topics: TopicsView
+    partitions: Partitions
+    hosting: Hosting
+    room: Room
+    damaged: DamagedCopies
+    quorum: QuorumHost
+    controller: ControllerAccess
+    registration: Registration
+    peers: Peers
+    producer_ids: ProducerIds
+    upkeep: Upkeep
+    waiting: Waiting
+    consumer_fetches: ConsumerFetches
+    replica_polls: FollowerFetches
+    groups: GroupCoordinators
+    coordinators: dict[str, Coordinators[Any, Any]]
+    """Of every kind, by the topic they are kept in."""
+    waiting_bytes: int = 0
+    """Replies of all connections that an older request of theirs holds back."""
+
+    @property
+    def serving(self) -> bool:
+        """Whether clients may come: metadata is known and partitions are open."""
+        return self.hosting.started or not self.world.settings.is_broker
+
+    def coordinators_of(self, key_type: int) -> Coordinators[Any, Any] | None:
+        """By FindCoordinator's number of the kind."""
+        kinds = self.coordinators.values()
+        return next((coordinators for coordinators in kinds if coordinators.kind.key_type == key_type), None)

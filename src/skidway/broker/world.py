@@ -1,0 +1,41 @@
+"""What every room of a node needs of its surroundings: settings, clocks, timers, the disk, and whom to tell.
+
+A node makes one and gives it to its rooms. Whatever else a room needs, its constructor names.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from skidway.broker.events import Report
+from skidway.broker.settings import NodeSettings
+from skidway.limits import Limits
+from skidway.ports import Clock, Disk, Random
+from skidway.runtime.age_clock import AgeClock
+from skidway.runtime.jobs import Job
+from skidway.runtime.slices import Slices
+from skidway.runtime.timers import Timers
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class World:
+    settings: NodeSettings
+    disk: Disk
+    clock: Clock
+    age_clock: AgeClock
+    """For what is deleted by its age: does not follow a wall clock that jumps."""
+    random: Random
+    timers: Timers
+    slices: Slices
+    limits: Limits
+    """The latest: some of them may be changed at run time."""
+    report: Report
+    on_work: Callable[[], None]
+    """There is something to do at the end of the turn. The shell sets it."""
+    failure: str | None = None
+    """Why nothing is written any more: a sync of the data directory failed. Reads go on."""
+    jobs: list[Job] = field(default_factory=list)
+    """For workers, handed out at the end of the turn, beside the syncs that are wanted then."""
+
+    def hand_out(self, job: Job) -> None:
+        self.jobs.append(job)
+        self.on_work()

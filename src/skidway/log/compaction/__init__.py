@@ -1,0 +1,1 @@
+"""Compaction: only the newest record of each key stays; segments in, smaller segments out."""

@@ -1,0 +1,1 @@
+"""Clients that speak the real protocol to simulated brokers."""

@@ -1,0 +1,1 @@
+"""What befalls a simulated cluster: kills, cuts, damage, losses, and administrators at work."""

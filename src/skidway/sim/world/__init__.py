@@ -1,0 +1,1 @@
+"""A simulated machine room: events on virtual time, network, disks, hosts."""

@@ -1,0 +1,1 @@
+"""Record batches <-> Arrow columns."""

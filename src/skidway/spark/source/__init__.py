@@ -1,0 +1,1 @@
+"""Topics as a Spark source, batch and streaming."""

@@ -1,0 +1,1 @@
+"""Transaction coordinators: which producer writes under a transactional id, and how its transactions end."""

@@ -1,0 +1,138 @@
+"""Files that a log keeps open: few, whatever is appended, and too many of them elsewhere is a trouble that passes."""
+
+import errno
+from pathlib import Path
+
+import pytest
+from log_by_hand import append, headers, open_log, sync
+
+from skidway.errors import StorageError
+from skidway.log.durability import checkpointing, unsynced
+from skidway.log.log import Log
+from skidway.log.settings import LogSettings
+from skidway.server.disk import RealDisk
+
+TINY = LogSettings(segment_bytes=150)
+
+
+def offsets(log: Log) -> list[int]:
+    log.advance_high_watermark(log.end_offset)
+    found, offset = [], 0
+    while offset < log.end_offset:
+        batch = headers(log.read(offset, 1))[0]
+        found.append(batch.base_offset)
+        offset = batch.base_offset + batch.last_offset_delta + 1
+    return found
+
+
+def test_segments_are_closed_once_they_are_synced(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path))
+    log = open_log(disk, TINY)
+    for _ in range(40):
+        append(log)
+    assert len(log.segments) == len(disk.open_files) == 40, "a descriptor opened later might miss a failed write"
+    assert log.unsynced.is_crowded
+    sync(log)
+    assert len(disk.open_files) <= 6
+    assert offsets(log) == list(range(40))
+    assert len(disk.open_files) <= 6
+
+
+def test_a_log_begins_no_segment_while_too_many_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(unsynced, "SEGMENTS_MAX", 10)
+    log = open_log(RealDisk(str(tmp_path)), TINY)
+    for _ in range(10):
+        append(log)
+    with pytest.raises(StorageError, match="10 segments wait for fsync"):
+        append(log)
+    assert log.end_offset == 10
+    sync(log)
+    assert append(log) == 10
+
+
+def test_nor_while_too_many_are_not_in_a_checkpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(checkpointing, "SEGMENTS_DUE", 5)
+    monkeypatch.setattr(checkpointing, "SEGMENTS_MAX", 10)
+    log = open_log(RealDisk(str(tmp_path)), TINY)
+    for _ in range(11):
+        append(log)
+        sync(log)
+    with pytest.raises(StorageError, match="10 segments wait for fsync"):
+        append(log)
+    assert log.checkpoint_due
+    ticket = log.checkpoint()
+    assert ticket is not None
+    ticket.run()
+    log.finish_sync(ticket)
+    assert not log.checkpoint_due
+    append(log)
+
+
+def test_at_the_limit_of_descriptors_an_append_is_refused_and_the_next_one_taken(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path), files_max=16)
+    log = open_log(disk, TINY)
+    for _ in range(16):
+        append(log)
+    with pytest.raises(StorageError, match="16 files are open"):
+        append(log)
+    assert log.end_offset == 16
+    assert disk.files_short
+    assert offsets(log) == list(range(16)), "what is open can be read"
+    sync(log)
+    assert not disk.files_short
+    assert append(log) == 16
+
+
+def test_files_that_are_synced_are_closed_when_they_are_short(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path), files_max=8)
+    logs = [
+        Log.open(disk, name, TINY, clean=True, recovery_point=0, start_offset=None, now_ms=0) for name in _made(disk)
+    ]
+    for number in range(40):
+        log = logs[number % len(logs)]
+        append(log)
+        if disk.files_short:
+            for each in logs:
+                sync(each)
+                each.spare_files()
+    assert [log.end_offset for log in logs] == [2] * 20
+    for log in logs:
+        assert offsets(log) == [0, 1]
+        log.spare_files()
+    assert not disk.open_files
+
+
+def _made(disk: RealDisk) -> list[str]:
+    names = [f"orders-{number}" for number in range(20)]
+    for name in names:
+        disk.make_directory(name)
+    return names
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_a_directory_that_cannot_be_opened_is_no_failed_sync(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
+) -> None:
+    disk = RealDisk(str(tmp_path))
+    failed: list[str] = []
+    disk.on_sync_failed = lambda: failed.append("sync")
+    log = open_log(disk, TINY)
+    append(log)
+
+    def refuse(path: str) -> None:
+        raise OSError(code, "Too many open files")
+
+    for begin in (log.begin_sync, log.checkpoint):
+        ticket = begin()
+        assert ticket is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(disk, "sync_directory", refuse)
+            with pytest.raises(OSError, match="Too many open files"):
+                ticket.run()
+        log.give_back_sync(ticket)
+        assert log.dirty
+        assert log.synced_offset == 0
+    sync(log)
+    assert log.synced_offset == 1
+    assert not failed
+    log.close(clean=True)
