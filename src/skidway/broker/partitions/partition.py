@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from skidway.broker.partitions.producer_budget import ProducerBudget
+from skidway.broker.partitions.producer_checks import ProducerChecks
 from skidway.broker.partitions.refusals import Refusals
 from skidway.broker.partitions.traffic import Traffic
 from skidway.broker.turn import TurnNotes
@@ -19,7 +20,6 @@ from skidway.errors import (
     NotEnoughReplicas,
     NotLeaderOrFollower,
     OffsetOutOfRange,
-    OutOfOrderSequence,
     StorageError,
     ThrottlingQuotaExceeded,
     UnknownLeaderEpoch,
@@ -65,6 +65,7 @@ class Partition:
         "_node_id",
         "_sync",
         "_tickets",
+        "checks",
         "compacting",
         "follower_throttle",
         "index",
@@ -73,7 +74,6 @@ class Partition:
         "is_throttled_as_leader",
         "leader",
         "log",
-        "producer_budget",
         "read_elsewhere_until_ms",
         "refusals",
         "removed",
@@ -118,9 +118,9 @@ class Partition:
         self.compacting = False
         self.removed = False
         self.refusals = Refusals()
+        self.checks = ProducerChecks(log, self.refusals, producer_budget)
         self.traffic = Traffic()
         self.follower_throttle = follower_throttle
-        self.producer_budget = producer_budget
         self.read_elsewhere_until_ms = NEVER_MS
         """For how long readers may be with followers, who should then hear quickly of what is committed."""
         self.watched = False
@@ -238,7 +238,7 @@ class Partition:
             if header.attributes & TRANSACTIONAL_BIT:
                 raise InvalidTransactionState("transactions are not available yet")
             if header.producer_id >= 0:
-                original = self._check_producer(header, wall_ms)
+                original = self.checks.check(header, wall_ms)
                 if original is not None:
                     end_offset = original + header.record_count
                     if log.health is not SOUND and end_offset > log.high_watermark:
@@ -262,23 +262,6 @@ class Partition:
         appended = self.produce(records, acks, produce_version, wall_ms, validated)
         assert isinstance(appended, Appended), "what is validated needs no more steps"
         return appended
-
-    def _check_producer(self, header: BatchHeader, wall_ms: int) -> int | None:
-        """Where the batch is already, if it is. One that comes behind a refused one is refused like it."""
-        producers = self.log.producers
-        try:
-            # Of a producer that is not known any batch may be the first.
-            original = producers.check(header)
-        except OutOfOrderSequence:
-            if (refusal := self.refusals.behind(header, wall_ms)) is None:
-                raise
-            raise refusal from None
-        if original is None and not producers.knows(header.producer_id):
-            refusal = self.refusals.behind(header, wall_ms) if self.refusals else None
-            if refusal is not None:
-                raise refusal
-            self.producer_budget.admit(header.producer_id, wall_ms)
-        return original
 
     def append(self, batch: bytearray | memoryview, header: BatchHeader, wall_ms: int) -> int:
         """Append a batch that needs no checks; returns its base offset."""
