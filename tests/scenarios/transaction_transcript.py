@@ -5,6 +5,7 @@
                                                    whose epoch grows at every end
     verify NAME TOPIC:PARTITION ...
     commit NAME, abort NAME                        with what NAME was told last; `old`: with what it was told before
+    together NAME:ID ... [old]                     all their transactions are committed, or none
     marked [TOPIC:PARTITION ...]                   partitions answer that they have their marker; none named: all
     late                                           the same about the transaction before
     gone TOPIC ...                                 the topics were deleted
@@ -31,12 +32,14 @@ from skidway.errors import ErrorCode, ProtocolError
 from skidway.runtime.replicated import Operation
 from skidway.transactions.operations import (
     AddPartitions,
+    CommitTogether,
     DescribeTransaction,
     Description,
     EndTransaction,
     InitProducer,
     ListTransactions,
     MarkersWritten,
+    Participant,
     Producer,
     TopicsDeleted,
     VerifyPartitions,
@@ -116,6 +119,19 @@ class Transcript:
         operation = EndTransaction(options.get("id", "t"), producer.id, producer.epoch, commit, "bumping" in rest)
         self._submit(who, "commit" if commit else "abort", operation)
 
+    def _together(self, names: list[str], options: dict[str, str]) -> None:
+        pairs = [name.split(":") for name in names if ":" in name]
+        said = [(key, self._producer(who, names)) for who, key in pairs]
+        asked = CommitTogether([Participant(key, producer.id, producer.epoch) for key, producer in said])
+
+        def answer(reply: Any) -> None:
+            for (who, _), producer in zip(pairs, reply if isinstance(reply, list) else [], strict=False):
+                if self.told[who] != producer:
+                    self.before[who], self.told[who] = self.told[who], producer
+            self.lines.append(f"together: {_answer(reply)}")
+
+        self.world.submit(asked, answer)
+
     def _producer(self, who: str, words: list[str]) -> Producer:
         return self.before[who] if "old" in words else self.told[who]
 
@@ -190,7 +206,7 @@ def _answer(reply: Any) -> str:
             return "ok"
         case list():
             return "; ".join(
-                _description(each) if isinstance(each, Description) else ErrorCode(each).name for each in reply
+                _answer(each) if isinstance(each, Description | Producer) else ErrorCode(each).name for each in reply
             )
     raise AssertionError(reply)
 

@@ -37,6 +37,7 @@ from skidway.runtime.replicated import Decision, Now, Operation, TimedMachine
 from skidway.transactions.ending import AnswerAgain, judge
 from skidway.transactions.operations import (
     AddPartitions,
+    CommitTogether,
     DescribeTransaction,
     Description,
     EndTransaction,
@@ -51,6 +52,7 @@ from skidway.transactions.operations import (
 )
 from skidway.transactions.records import NAMES, TransactionRecord, status_of
 from skidway.transactions.settings import TransactionSettings
+from skidway.transactions.together import judge_together
 from skidway.transactions.transaction import (
     NO_EPOCH,
     NO_PRODUCER,
@@ -184,6 +186,8 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
                 return self._verify(operation)
             case EndTransaction():
                 return self._end(operation, now)
+            case CommitTogether():
+                return self._commit_together(operation, now)
             case MarkersWritten():
                 return self._marked(operation, now)
             case TopicsDeleted():
@@ -283,6 +287,20 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
         if isinstance(judge(known, asked), AnswerAgain):
             return Decision([], Producer(known.producer_id, known.epoch))
         return self._begin_end(known, commit=asked.commit, bumps=asked.bumps, wall_ms=now.wall_ms)
+
+    def _commit_together(self, asked: CommitTogether, now: Now) -> Decided:
+        verdict = judge_together(self.transactions, asked.participants)
+        known = [self.transactions[each.transactional_id] for each in asked.participants]
+        if isinstance(verdict, AnswerAgain):
+            return Decision([], [Producer(*each.successor) for each in known])
+        decision: Decided = Decision([], [])
+        for each in known:
+            one = self._begin_end(each, commit=True, bumps=True, wall_ms=now.wall_ms)
+            decision.records += one.records
+            decision.effects += one.effects
+            decision.notes += one.notes
+            decision.reply.append(one.reply)
+        return decision
 
     def _begin_end(self, known: Transaction, *, commit: bool, bumps: bool, wall_ms: int) -> Decided:
         next_producer_id = self._draw() if bumps and known.is_last_epoch else NO_PRODUCER

@@ -44,9 +44,9 @@ def judge(known: Transaction, asked: EndTransaction) -> Verdict:
 
 def _judge_steady(known: Transaction, asked: EndTransaction) -> Verdict:
     if asked.producer_id != known.producer_id:
-        raise _unknown_producer(asked)
+        raise unknown_producer(known.id, asked.producer_id)
     if asked.epoch != known.epoch:
-        raise _fenced(known, asked)
+        raise fenced(known, asked.epoch)
     match known.state:
         case Ongoing():
             return End()
@@ -62,22 +62,23 @@ def _judge_bumping(known: Transaction, asked: EndTransaction) -> Verdict:
     if isinstance(known.state, Ending):
         # Before all else: the producer id may be about to change.
         raise ConcurrentTransactions(f"the last transaction of {known.id} is still ending: retry")
-    if _asks_again(known, asked):
+    if asks_again(known, asked.producer_id, asked.epoch):
         return _judge_retry(known, asked)
     if asked.producer_id != known.producer_id:
-        raise _unknown_producer(asked)
+        raise unknown_producer(known.id, asked.producer_id)
     if asked.epoch != known.epoch:
-        raise _fenced(known, asked)
+        raise fenced(known, asked.epoch)
     if isinstance(known.state, Ongoing) or not asked.commit:
         return End()  # an abort of nothing has a new epoch, too
     raise _nothing_to_end(known, asked)
 
 
-def _asks_again(known: Transaction, asked: EndTransaction) -> bool:
-    if asked.producer_id == known.producer_id:
-        return 0 <= asked.epoch == known.epoch - 1
-    rotated = known.epoch == 0 and asked.producer_id == known.previous_producer_id
-    return rotated and asked.epoch == LAST_EPOCH
+def asks_again(known: Transaction, producer_id: int, epoch: int) -> bool:
+    """Whether these are the producer id and epoch before today's."""
+    if producer_id == known.producer_id:
+        return 0 <= epoch == known.epoch - 1
+    rotated = known.epoch == 0 and producer_id == known.previous_producer_id
+    return rotated and epoch == LAST_EPOCH
 
 
 def _judge_retry(known: Transaction, asked: EndTransaction) -> Verdict:
@@ -87,17 +88,17 @@ def _judge_retry(known: Transaction, asked: EndTransaction) -> Verdict:
         case Ended(commit=True) if known.bumps:
             raise InvalidTransactionState(f"the transaction of {known.id} was committed: it cannot be aborted")
         case _:
-            raise _fenced(known, asked)
+            raise fenced(known, asked.epoch)
 
 
-def _fenced(known: Transaction, asked: EndTransaction) -> ProtocolError:
+def fenced(known: Transaction, epoch: int) -> ProtocolError:
     return ProducerFenced(
-        f"{known.id} has epoch {known.epoch} now, not {asked.epoch}: it timed out, or another producer uses it"
+        f"{known.id} has epoch {known.epoch} now, not {epoch}: it timed out, or another producer uses it"
     )
 
 
-def _unknown_producer(asked: EndTransaction) -> ProtocolError:
-    return InvalidProducerIdMapping(f"{asked.transactional_id} does not belong to producer id {asked.producer_id}")
+def unknown_producer(transactional_id: str, producer_id: int) -> ProtocolError:
+    return InvalidProducerIdMapping(f"{transactional_id} does not belong to producer id {producer_id}")
 
 
 def _nothing_to_end(known: Transaction, asked: EndTransaction) -> ProtocolError:

@@ -65,6 +65,24 @@ class EndTransaction(Operation[Producer]):
 
 
 @dataclass(slots=True)
+class Participant:
+    """One transaction among those that are committed together: under which id, and which producer it has now."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class CommitTogether(Operation[list[Producer]]):
+    """All of them or none: Skidway's own, for jobs whose tasks each write a transaction. Every one has to be open in
+    just that epoch. Who asks again because no answer came gets it again. All epochs grow, and the answer has the new
+    ones, in the same order."""
+
+    participants: list[Participant]
+
+
+@dataclass(slots=True)
 class MarkersWritten(Operation[None]):
     """Partitions have the marker that an effect asked for, or are gone for good."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from skidway.transactions.operations import (
     AddPartitions,
+    CommitTogether,
     EndTransaction,
     InitProducer,
     TopicsDeleted,
@@ -110,6 +111,8 @@ class NaiveTransactions:
                     return ("codes", *self.verify(operation))
                 case EndTransaction():
                     return ("producer", *self.end(operation, wall_ms))
+                case CommitTogether():
+                    return ("producers", *self.commit_together(operation, wall_ms))
                 case TopicsDeleted():
                     self.delete_topics(operation, wall_ms)
                     return ("done",)
@@ -209,6 +212,31 @@ class NaiveTransactions:
         if row.state != "Ongoing" and (asked.commit or not asked.bumps):
             raise Refused("INVALID_TXN_STATE")
         return self.prepare(asked.transactional_id, row, how, asked.bumps, wall_ms)
+
+    def commit_together(self, asked: CommitTogether, wall_ms: int) -> list[Pair]:
+        keys = [each.transactional_id for each in asked.participants]
+        if not keys or len(set(keys)) != len(keys):
+            raise Refused("INVALID_REQUEST")
+        if any(key not in self.rows for key in keys):
+            raise Refused("INVALID_PRODUCER_ID_MAPPING")
+        said = {each.transactional_id: (each.producer_id, each.epoch) for each in asked.participants}
+        if all(self.was_committed(self.rows[key], said[key]) for key in keys):
+            return [(row.next, 0) if row.next != -1 else row.pair for row in map(self.rows.__getitem__, keys)]
+        for key in keys:
+            if self.held(self.rows[key], *said[key]).state != "Ongoing":
+                raise Refused("INVALID_TXN_STATE")
+        rows = self.copy_rows()
+        try:
+            return [self.prepare(key, self.rows[key], "Commit", True, wall_ms) for key in keys]
+        except Refused:
+            self.rows, self.wrote, self.markers = rows, False, []
+            raise
+
+    def was_committed(self, row: Row, said: Pair) -> bool:
+        """Whether the last end was a commit of the transaction in that epoch, done or still to be done."""
+        if row.state == "PrepareCommit":
+            return row.bumps and said == (row.pid, row.epoch - 1)
+        return row.state == "CompleteCommit" and said == self.pair_before_the_end(row)
 
     def pair_before_the_end(self, row: Row) -> Pair | None:
         """In which the transaction was that ended last; none if its end did not change it."""

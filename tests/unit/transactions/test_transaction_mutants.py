@@ -14,16 +14,18 @@ from hypothesis.stateful import run_state_machine_as_test
 from transaction_world import World
 from transactions_against_model import TransactionsAgainstModel
 
-from skidway.errors import InvalidTransactionState, ProducerFenced
+from skidway.errors import InvalidTransactionState, ProducerFenced, ProtocolError
 from skidway.runtime.log_store import Format
 from skidway.runtime.replicated import Decision, Now, Operation, Replicated
 from skidway.transactions import records
 from skidway.transactions.coordinator import Marked, TransactionCoordinator
 from skidway.transactions.operations import (
     AddPartitions,
+    CommitTogether,
     EndTransaction,
     InitProducer,
     MarkersWritten,
+    Participant,
     Producer,
     Tick,
     TopicsDeleted,
@@ -183,9 +185,11 @@ class ZombiesHearOfTheirSuccessorsCommit(Mutant):
         try:
             return self.right(operation, now)
         except ProducerFenced:
-            known = self.transactions[operation.transactional_id]  # type: ignore[attr-defined]
-            is_next = isinstance(operation, EndTransaction) and operation.epoch == known.epoch - 1
-            if is_next and isinstance(known.state, Ended) and known.state.commit == operation.commit:  # type: ignore[attr-defined]
+            if not isinstance(operation, EndTransaction):
+                raise
+            known = self.transactions[operation.transactional_id]
+            is_next = operation.epoch == known.epoch - 1
+            if is_next and isinstance(known.state, Ended) and known.state.commit == operation.commit:
                 return Decision([], Producer(known.producer_id, known.epoch))
             raise
 
@@ -209,6 +213,48 @@ class AnswersAreForgotten(Mutant):
     def note(self, note: Any) -> None:
         if not isinstance(note, Marked):
             TransactionCoordinator.note(self, note)
+
+
+class OnlySomeAreCommitted(Mutant):
+    """Of a set those that can be are committed; the others are left out."""
+
+    def decide(self, operation: Operation[Any], now: Now) -> Any:
+        try:
+            return self.right(operation, now)
+        except ProtocolError:
+            if not isinstance(operation, CommitTogether):
+                raise
+            some = [each for each in operation.participants if self._is_open(each)]
+            if not some or len({each.transactional_id for each in some}) < len(some):
+                raise
+            return self.right(CommitTogether(some), now)
+
+    def _is_open(self, each: Participant) -> bool:
+        known = self.transactions.get(each.transactional_id)
+        said = (each.producer_id, each.epoch)
+        return known is not None and isinstance(known.state, Ongoing) and said == (known.producer_id, known.epoch)
+
+
+class RefusedSetsAreDone(Mutant):
+    """A set with a participant that was fenced is answered as if it had been committed."""
+
+    def decide(self, operation: Operation[Any], now: Now) -> Any:
+        try:
+            return self.right(operation, now)
+        except ProducerFenced:
+            if not isinstance(operation, CommitTogether):
+                raise
+            return Decision([], [Producer(each.producer_id, each.epoch + 1) for each in operation.participants])
+
+
+class SetsCommittedBeforeAreRefused(Mutant):
+    """Who asks again hears of a failure that there was not, and writes everything once more."""
+
+    def decide(self, operation: Operation[Any], now: Now) -> Any:
+        decision = self.right(operation, now)
+        if isinstance(operation, CommitTogether) and not decision.records:
+            raise InvalidTransactionState("nothing to commit")
+        return decision
 
 
 # Those that are planted inside.
@@ -273,6 +319,9 @@ MUTANTS: list[Any] = [
     AddingLooksAtTheProducerFirst,
     DeletedTopicsHoldUp,
     AnswersAreForgotten,
+    OnlySomeAreCommitted,
+    RefusedSetsAreDone,
+    SetsCommittedBeforeAreRefused,
 ]
 
 

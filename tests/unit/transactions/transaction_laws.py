@@ -5,7 +5,14 @@ They know nothing of the model, and nothing of the machine but the records it wr
 
 from collections.abc import Iterable
 
-from skidway.transactions.operations import AddPartitions, EndTransaction, InitProducer, VerifyPartitions, WriteMarkers
+from skidway.transactions.operations import (
+    AddPartitions,
+    CommitTogether,
+    EndTransaction,
+    InitProducer,
+    VerifyPartitions,
+    WriteMarkers,
+)
 from skidway.transactions.records import TransactionRecord, status_of
 from skidway.transactions.transaction import Ending, Transaction
 
@@ -108,6 +115,19 @@ def check_accepted(
     ended = (asked.producer_id, asked.epoch + 1 if asked.bumps else asked.epoch)
     ends = [each for each in own if (each.producer_id, each.epoch, status_of(each.state).name) == (*ended, status)]
     assert ends, f"{ended} heard of a {status} that is not in the log"
+
+
+def check_committed_together(asked: CommitTogether, committed: list[TransactionRecord]) -> None:
+    """Of a set that was not refused: the log says of each that it is committed, just as it was named."""
+    ends = {
+        (record.id, record.transaction.producer_id, record.transaction.epoch)
+        for record in committed
+        if record.transaction is not None and status_of(record.transaction.state).name == "PREPARE_COMMIT"
+    }
+    missing = [
+        each for each in asked.participants if (each.transactional_id, each.producer_id, each.epoch + 1) not in ends
+    ]
+    assert not missing, f"committed together, but not in the log: {missing}"
 
 
 class Grants:

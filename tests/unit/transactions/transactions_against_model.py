@@ -21,11 +21,13 @@ from skidway.errors import ErrorCode, ProtocolError
 from skidway.runtime.replicated import Operation
 from skidway.transactions.operations import (
     AddPartitions,
+    CommitTogether,
     DescribeTransaction,
     EndTransaction,
     InitProducer,
     ListTransactions,
     MarkersWritten,
+    Participant,
     Producer,
     Tick,
     TopicsDeleted,
@@ -42,6 +44,7 @@ TIMEOUTS_MS = [2_000, 2_000, 60_000]
 CLIENTS = st.integers(0, 3)
 SUBSETS = st.sampled_from([PLACES[:1], PLACES[1:2], PLACES[2:], PLACES[:2], PLACES[1:], PLACES])
 NOBODY = Producer(-1, -1)
+NOBODY_SAID = (-1, -1)
 NOT_ASKED_FOR = -2
 """The producer id that the model goes on with where the coordinator draws none, and should."""
 
@@ -55,6 +58,8 @@ def shown(reply: Any) -> tuple[Any, ...]:
             return ("error", reply.code.name)
         case Producer():
             return ("producer", reply.id, reply.epoch)
+        case [Producer(), *_]:
+            return ("producers", *((each.id, each.epoch) for each in reply))
         case list():
             return ("codes", *(ErrorCode(code).name for code in reply))
     raise AssertionError(reply)
@@ -91,13 +96,26 @@ class Client:
             self.is_open = False
 
 
+class Driver:
+    """Commits what several clients wrote, and passes on what it hears."""
+
+    def __init__(self, clients: list[Client]) -> None:
+        self.clients = clients
+
+    def hear(self, asked: Operation[Any], reply: Any) -> None:
+        if isinstance(reply, ProtocolError):
+            return
+        for client, producer in zip(self.clients, reply, strict=True):
+            client.hear(EndTransaction(client.id, *NOBODY_SAID, commit=True), producer)
+
+
 @dataclass
 class Call:
     asked: Operation[Any]
     expected: tuple[Any, ...]
     end_offset: int
     """Committed before it is answered."""
-    client: Client | None
+    client: Client | Driver | None
     """Who hears the answer; nobody if it is lost."""
     decided_on: list[TransactionRecord]
 
@@ -155,12 +173,14 @@ class TransactionsAgainstModel(RuleBasedStateMachine):
 
     # --- one step on both sides ---
 
-    def ask(self, operation: Operation[Any], client: Client | None = None) -> None:
+    def ask(self, operation: Operation[Any], client: Client | Driver | None = None) -> None:
         """`client` hears the answer."""
         self.asked.append(operation)
         self.step(operation, lambda: self.model.ask(operation, self.world.now.wall_ms), client)
 
-    def step(self, operation: Operation[Any], model: Callable[[], tuple[Any, ...]], client: Client | None) -> None:
+    def step(
+        self, operation: Operation[Any], model: Callable[[], tuple[Any, ...]], client: Client | Driver | None
+    ) -> None:
         rows, refusing = self.model.copy_rows(), self.world.refusing
         decided_on = self.world.read_all()
         self.count += 1
@@ -220,7 +240,12 @@ class TransactionsAgainstModel(RuleBasedStateMachine):
             return
         if isinstance(asked, AddPartitions | VerifyPartitions | EndTransaction):
             laws.check_accepted(asked, call.decided_on, committed)
-        if call.client is not None and isinstance(reply, Producer):
+        if isinstance(asked, CommitTogether):
+            laws.check_committed_together(asked, committed)
+        if isinstance(call.client, Driver):
+            for client, producer in zip(call.client.clients, reply, strict=True):
+                self.grants.grant(client, asked, (producer.id, producer.epoch))
+        elif call.client is not None and isinstance(reply, Producer):
             self.grants.grant(call.client, asked, (reply.id, reply.epoch))
 
     # --- producers ---
@@ -252,6 +277,30 @@ class TransactionsAgainstModel(RuleBasedStateMachine):
         client = self.clients[number]
         was = client.before if old else client.told
         self.ask(EndTransaction(client.id, was.id, was.epoch, commit, client.bumps), client if heard else None)
+
+    @rule(
+        numbers=st.sampled_from([[0, 3], [3, 0], [2, 3], [0], [0, 2]]),
+        heard=st.sampled_from([True, True, False]),
+        old=st.sampled_from([False, False, True]),
+        begin=st.sampled_from([True, True, False]),
+        places=SUBSETS,
+        again=st.booleans(),
+    )
+    def commit_together(
+        self, numbers: list[int], heard: bool, old: bool, begin: bool, places: list[tuple[str, int]], again: bool
+    ) -> None:
+        """What several wrote, also if one of them is a zombie or has written nothing; perhaps twice."""
+        clients = [self.clients[number] for number in numbers]
+        for number, client in zip(numbers, clients, strict=True):
+            if begin and client.told == NOBODY:
+                self.init(number, True, 60_000)
+            if begin and not client.is_open:
+                self.add(number, places)
+        said = [(client.id, client.before if old else client.told) for client in clients]
+        operation = CommitTogether([Participant(key, was.id, was.epoch) for key, was in said])
+        self.ask(operation, Driver(clients) if heard else None)
+        if again:
+            self.ask(operation)
 
     @rule(
         number=CLIENTS,
