@@ -36,12 +36,11 @@ ATTRIBUTES_MAX = 20
 WIDE_CLASSES = {
     "skidway.broker.partitions.partition.Partition": 24,
     "skidway.broker.services.Services": 24,
-    "skidway.broker.settings.NodeSettings": 24,
     "skidway.limits.Limits": 35,
     "skidway.log.log.Log": 30,
     "skidway.metadata.topic_configs.TopicConfig": 27,
     "skidway.server.clients.Clients": 25,
-    "skidway.server.config.Settings": 33,
+    "skidway.server.config.Settings": 29,
     "skidway.server.tcp.Client": 23,
     "skidway.sim.plan.Plan": 21,
     "skidway.sim.world.host.Host": 35,

@@ -13,7 +13,19 @@ from skidway.quorum.settings import QuorumSettings
 
 
 @dataclass(slots=True, kw_only=True)
-class NodeSettings:
+class UpkeepSettings:
+    """What is done in the background, and how often."""
+
+    retention_check_ms: int = 300_000
+    checkpoint_ms: int = 60_000
+    compaction_check_ms: int = 15_000
+    scrub_interval_ms: int = 604_800_000
+    """Everything stored is read and checked once in this time; 0: never."""
+    scrub_bytes_per_second: int = 8 << 20
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeSettings(UpkeepSettings):
     node_id: int
     listeners: Listeners
     data_dir: str
@@ -36,12 +48,8 @@ class NodeSettings:
     quorum: QuorumSettings = field(default_factory=QuorumSettings)
     peer_addresses: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     """For tests: where a node is reached, whatever it says of itself."""
-    retention_check_ms: int = 300_000
-    checkpoint_ms: int = 60_000
-    compaction_check_ms: int = 15_000
-    scrub_interval_ms: int = 604_800_000
-    """Everything stored is read and checked once in this time; 0: never."""
-    scrub_bytes_per_second: int = 8 << 20
+    experimental_transactions: bool = False
+    """Whether clients see anything of transactions, which are being built."""
     authenticates: bool = False
     """Whether callers prove who they are. Only tests set it: there is no authentication yet."""
     send_buffer_bytes: int = DEFAULT_SEND_BUFFER_BYTES

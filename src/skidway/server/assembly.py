@@ -41,6 +41,7 @@ def make_node(settings: Settings, listeners: Listeners, disk: RealDisk, clock: C
         compaction_check_ms=settings.compaction_check_ms,
         scrub_interval_ms=settings.scrub_interval_ms,
         scrub_bytes_per_second=settings.scrub_bytes_per_second,
+        experimental_transactions=settings.experimental_transactions,
         send_buffer_bytes=settings.send_buffer_bytes,
     )
     node_settings.validate()

@@ -45,7 +45,18 @@ class ConfigError(Exception):
     """The settings cannot be used; the message is for the operator."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UpkeepSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done in the background, and how often."""
+
+    retention_check_ms: int = 300_000
+    checkpoint_ms: int = 60_000
+    compaction_check_ms: int = 15_000
+    scrub_interval_ms: int = 604_800_000
+    """Everything stored is read and checked once in this time; 0: never."""
+    scrub_bytes_per_second: int = 8 << 20
+
+
+class Settings(UpkeepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data_dir: str = "data"
     require_data: bool = False
     """Whether an empty or missing data directory stops the start."""
@@ -79,12 +90,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     peer_addresses: str | None = None
     """Where other nodes are reached, whatever they say of themselves (`2@host:port,…`): for tests, and for voters that
     all moved at once."""
-    retention_check_ms: int = 300_000
-    checkpoint_ms: int = 60_000
-    compaction_check_ms: int = 15_000
-    scrub_interval_ms: int = 604_800_000
-    """Everything stored is read and checked once in this time; 0: never."""
-    scrub_bytes_per_second: int = 8 << 20
+    experimental_transactions: bool = False
+    """Whether clients see anything of transactions, which are being built."""
     send_buffer_bytes: int = DEFAULT_SEND_BUFFER_BYTES
     """Of each client's socket (SO_SNDBUF), unless its listener has another; -1 leaves it to the kernel, which grows
     it."""
@@ -114,7 +121,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 TABLES = ("groups", "limits", "listeners", "quorum", "topic_defaults")
-NAMES = tuple(Settings.__struct_fields__)
+NAMES = (
+    *(name for name in Settings.__struct_fields__ if name not in UpkeepSettings.__struct_fields__),
+    *UpkeepSettings.__struct_fields__,
+)
 LIMIT_NAMES = tuple(field.name for field in fields(Limits))
 LISTENER_NAMES = tuple(ListenerSettings.__struct_fields__)
 SEVERAL = ("listen", "advertise")

@@ -70,6 +70,15 @@ def test_tables(tmp_path: Path) -> None:
     }
 
 
+def test_transactions_are_off_until_somebody_turns_the_experiment_on(tmp_path: Path) -> None:
+    assert not load_settings().experimental_transactions
+    file = tmp_path / "skidway.toml"
+    file.write_text("experimental_transactions = true")
+    assert load_settings(str(file)).experimental_transactions
+    assert load_settings(None, {"SKIDWAY_EXPERIMENTAL_TRANSACTIONS": "true"}).experimental_transactions
+    assert load_settings(assignments={"experimental_transactions": "true"}).experimental_transactions
+
+
 def test_flags_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKIDWAY_FLUSH", "os")
     words = "--node-id 7 --no-auto-create-topics --set limits.connections_max=9 --set topic_defaults.retention.ms=1"
