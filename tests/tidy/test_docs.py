@@ -18,9 +18,10 @@ from skidway.metadata.group_configs import GROUP_KEYS
 from skidway.metadata.idle_configs import IDLE_KEYS
 from skidway.metadata.topic_configs import TOPIC_KEYS
 from skidway.quorum.settings import QuorumSettings
-from skidway.server.config import GROUP_NAMES, LISTENER_NAMES, QUORUM_NAMES, TABLES, Settings
+from skidway.server.config import GROUP_NAMES, LISTENER_NAMES, QUORUM_NAMES, TABLES, TRANSACTION_NAMES, Settings
 from skidway.server.flags import build_parser
 from skidway.server.listening import ListenerSettings
+from skidway.transactions.settings import TransactionSettings
 from skidway.wire.registry import APIS
 
 ROOT = Path(__file__).parents[2]
@@ -126,6 +127,11 @@ def test_quorum_settings_are_told_with_their_defaults() -> None:
 def test_group_settings_are_told_with_their_defaults() -> None:
     told = {name: int(default.replace(",", "")) for name, default, _ in table("configuration.md", "Groups")}
     assert told == {name: getattr(GroupSettings(), name) for name in GROUP_NAMES}
+
+
+def test_transaction_settings_are_told_with_their_defaults() -> None:
+    told = {name: int(default.replace(",", "")) for name, default, _ in table("configuration.md", "Transactions")}
+    assert told == {name: getattr(TransactionSettings(), name) for name in TRANSACTION_NAMES}
 
 
 def test_settings_of_single_groups_are_told() -> None:

@@ -20,6 +20,7 @@ from skidway.broker.cluster.quorum_host import QuorumHost, Subscriber
 from skidway.broker.cluster.registration import Registration
 from skidway.broker.coordinators.groups import TopicsView, group_coordinators
 from skidway.broker.coordinators.host import Coordinators, Surroundings
+from skidway.broker.coordinators.transactions import TransactionCoordinators
 from skidway.broker.counts import Counts
 from skidway.broker.identity import Identity
 from skidway.broker.last_run import LastRun
@@ -222,9 +223,15 @@ class Rooms:
         )
         topics = TopicsView(image, lambda: self.quorum.published_offset)
         groups = group_coordinators(surroundings, topics, hosting.topic_settings.static)
-        self.coordinators: dict[str, Coordinators[Any, Any]] = {each.kind.topic: each for each in (groups,)}
-        """Of every kind, by the topic they are kept in."""
         node_id = world.settings.node_id
+        producer_ids = ProducerIds(
+            blocks_from_controller(self.controller.ask, node_id, lambda: self.registration.epoch)
+        )
+        transactions = TransactionCoordinators(surroundings, producer_ids.take)
+        self.coordinators: dict[str, Coordinators[Any, Any]] = {groups.kind.topic: groups}
+        """Of every kind that clients may see, by the topic they are kept in."""
+        if world.settings.experimental_transactions:
+            self.coordinators[transactions.kind.topic] = transactions
         self.services = Services(
             world=world,
             counts=ground.counts,
@@ -232,7 +239,6 @@ class Rooms:
             cluster_id=ground.identity.cluster_id,
             routes=ground.routes,
             loggers=ground.loggers,
-            image=image,
             topics=topics,
             partitions=hosting.partitions,
             hosting=hosting,
@@ -242,13 +248,12 @@ class Rooms:
             controller=self.controller,
             registration=self.registration,
             peers=ground.peers,
-            producer_ids=ProducerIds(
-                blocks_from_controller(self.controller.ask, node_id, lambda: self.registration.epoch)
-            ),
+            producer_ids=producer_ids,
             upkeep=self.upkeep,
             waiting=ground.waiting,
             consumer_fetches=ConsumerFetches(self.reads, image, node_id, world.random),
             replica_polls=self.replica_polls,
             groups=groups,
+            transactions=transactions,
             coordinators=self.coordinators,
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from skidway.broker.api.connection import Connection
 from skidway.broker.api.router import Routes
+from skidway.broker.api.table import rows_of
 from skidway.broker.cluster.peers import Peers
 from skidway.broker.cluster.quorum_host import QuorumHost
 from skidway.broker.composition import Ground, Rooms
@@ -82,7 +83,7 @@ class Node:
         self._compactor = compactor or DirectCompactor(disk)
         self.on_limits: Callable[[Limits], None] = lambda limits: None
         """Bounds were changed at run time, some of which the shell obeys."""
-        self.routes = Routes(limits.request_elements_max)
+        self.routes = Routes(limits.request_elements_max, rows_of(settings))
         self.peers = Peers(f"node-{settings.node_id}", self.timers, limits, report)
         self.turn: TurnNotes[Partition] = TurnNotes(lambda: world.on_work())
         self.waiting = Waiting(self.timers)

@@ -16,6 +16,7 @@ from skidway.broker.cluster.quorum_host import QuorumHost
 from skidway.broker.cluster.registration import Registration
 from skidway.broker.coordinators.groups import GroupCoordinators, TopicsView
 from skidway.broker.coordinators.host import Coordinators
+from skidway.broker.coordinators.transactions import TransactionCoordinators
 from skidway.broker.counts import Counts
 from skidway.broker.partitions.catalog import Partitions
 from skidway.broker.partitions.damaged import DamagedCopies
@@ -40,7 +41,6 @@ class Services:
     cluster_id: str
     routes: RouteTable
     loggers: Loggers | None
-    image: Image
     topics: TopicsView
     partitions: Partitions
     hosting: Hosting
@@ -56,10 +56,15 @@ class Services:
     consumer_fetches: ConsumerFetches
     replica_polls: FollowerFetches
     groups: GroupCoordinators
+    transactions: TransactionCoordinators
     coordinators: dict[str, Coordinators[Any, Any]]
-    """Of every kind, by the topic they are kept in."""
+    """Of every kind that clients may see, by the topic they are kept in."""
     waiting_bytes: int = 0
     """Replies of all connections that an older request of theirs holds back."""
+
+    @property
+    def image(self) -> Image:
+        return self.hosting.image
 
     @property
     def serving(self) -> bool:

@@ -10,6 +10,7 @@ from skidway.groups.settings import MINUTE_MS, GroupSettings
 from skidway.limits import DEFAULT_SEND_BUFFER_BYTES, Limits
 from skidway.metadata import topic_configs
 from skidway.quorum.settings import QuorumSettings
+from skidway.transactions.settings import TransactionSettings
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class UpkeepSettings:
     scrub_interval_ms: int = 604_800_000
     """Everything stored is read and checked once in this time; 0: never."""
     scrub_bytes_per_second: int = 8 << 20
+    heartbeat_ms: int = 200
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,12 +40,12 @@ class NodeSettings(UpkeepSettings):
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Topic settings (`retention.ms`, `flush`, …) for topics that have none of their own."""
     groups: GroupSettings = field(default_factory=GroupSettings)
+    transactions: TransactionSettings = field(default_factory=TransactionSettings)
     voters: list[tuple[int, str, int]] = field(default_factory=list)
     """(node id, host, port) of those who keep the metadata, for the first start. Empty: this node, alone."""
     roles: frozenset[str] = frozenset({"broker", "controller"})
     rack: str | None = None
     session_timeout_ms: int = 1_200
-    heartbeat_ms: int = 200
     replica_lag_ms: int = 10_000
     quorum: QuorumSettings = field(default_factory=QuorumSettings)
     peer_addresses: Mapping[int, tuple[str, int]] = field(default_factory=dict)

@@ -28,6 +28,7 @@ def make_node(settings: Settings, listeners: Listeners, disk: RealDisk, clock: C
         default_replication_factor=settings.default_replication_factor,
         topic_defaults={"flush": settings.flush, **settings.topic_defaults},
         groups=settings.groups,
+        transactions=settings.transactions,
         voters=settings.voter_list(),
         roles=settings.role_set(),
         rack=settings.rack,

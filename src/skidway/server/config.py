@@ -28,11 +28,13 @@ from skidway.server.listening import (
     build_listeners,
 )
 from skidway.server.service_links import is_service_link
+from skidway.transactions.settings import TransactionSettings
 
 ENVIRONMENT_PREFIX = "SKIDWAY_"
 TABLE_SEPARATOR = "__"
 DEFAULT_GROUPS = GroupSettings()
 DEFAULT_QUORUM = QuorumSettings()
+DEFAULT_TRANSACTIONS = TransactionSettings()
 ROLES = ("broker", "controller")
 # Set by other parts of the project, not by an operator.
 ENVIRONMENT_RESERVED = ("SKIDWAY_CONFIG", "SKIDWAY_BOOTSTRAP", "SKIDWAY_PROFILE", "SKIDWAY_PROFILES")
@@ -54,6 +56,7 @@ class UpkeepSettings(msgspec.Struct, frozen=True, kw_only=True):
     scrub_interval_ms: int = 604_800_000
     """Everything stored is read and checked once in this time; 0: never."""
     scrub_bytes_per_second: int = 8 << 20
+    sync_threads: int = 4
 
 
 class Settings(UpkeepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,6 +83,7 @@ class Settings(UpkeepSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     default_replication_factor: int = 1
     topic_defaults: dict[str, str] = {}
     groups: GroupSettings = DEFAULT_GROUPS
+    transactions: TransactionSettings = DEFAULT_TRANSACTIONS
     quorum: QuorumSettings = DEFAULT_QUORUM
     limits: Limits = DEFAULT_LIMITS
     session_timeout_ms: int = 1_200
@@ -95,7 +99,6 @@ class Settings(UpkeepSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     send_buffer_bytes: int = DEFAULT_SEND_BUFFER_BYTES
     """Of each client's socket (SO_SNDBUF), unless its listener has another; -1 leaves it to the kernel, which grows
     it."""
-    sync_threads: int = 4
     drain_ms: int = 5_000
     """How long a stopping broker waits for replies on their way."""
     leave_ms: int = 10_000
@@ -120,7 +123,7 @@ class Settings(UpkeepSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.listeners.get(name, NO_SETTINGS)
 
 
-TABLES = ("groups", "limits", "listeners", "quorum", "topic_defaults")
+TABLES = ("groups", "limits", "listeners", "quorum", "topic_defaults", "transactions")
 NAMES = (
     *(name for name in Settings.__struct_fields__ if name not in UpkeepSettings.__struct_fields__),
     *UpkeepSettings.__struct_fields__,
@@ -146,6 +149,13 @@ GROUP_NAMES = (
     "consumer_heartbeat_interval_ms_min",
     "consumer_heartbeat_interval_ms_max",
     "consumer_size_max",
+)
+TRANSACTION_NAMES = (
+    "timeout_ms_max",
+    "timeout_check_ms",
+    "id_expiration_ms",
+    "id_expiration_check_ms",
+    "state_partitions",
 )
 POSITIVE = (
     "default_partitions",
@@ -241,6 +251,8 @@ def _put(name: str, value: Value, origin: str, values: dict[str, Value], origins
         _require_known(inner, GROUP_NAMES, "groups.", origin)
     elif dot and table == "quorum":
         _require_known(inner, QUORUM_NAMES, "quorum.", origin)
+    elif dot and table == "transactions":
+        _require_known(inner, TRANSACTION_NAMES, "transactions.", origin)
     elif dot and table == "listeners":
         listener, _, setting = inner.rpartition(".")
         listener = listener.upper()
@@ -275,6 +287,7 @@ def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
     limits: dict[str, int] = {}
     groups: dict[str, int] = {}
     quorum: dict[str, int] = {}
+    transactions: dict[str, int] = {}
     listeners: dict[str, dict[str, Any]] = {}
     topic_defaults: dict[str, str] = {}
     for name, value in values.items():
@@ -285,10 +298,11 @@ def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
             groups[inner] = _convert(name, value, int, origins[name])
             if groups[inner] < (0 if inner.endswith("_ms") else 1):
                 raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {groups[inner]}")
-        elif dot and table == "quorum":
-            quorum[inner] = _convert(name, value, int, origins[name])
-            if quorum[inner] <= 0:
-                raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {quorum[inner]}")
+        elif dot and table in ("quorum", "transactions"):
+            chosen = quorum if table == "quorum" else transactions
+            chosen[inner] = _convert(name, value, int, origins[name])
+            if chosen[inner] <= 0:
+                raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {chosen[inner]}")
         elif dot and table == "listeners":
             listener, _, setting = inner.rpartition(".")
             converted = _convert(name, value, _LISTENER_TYPES[setting], origins[name])
@@ -304,6 +318,7 @@ def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
         limits=_build_limits(limits, origins),
         groups=_build_groups(groups, origins),
         quorum=replace(DEFAULT_QUORUM, **quorum),
+        transactions=replace(DEFAULT_TRANSACTIONS, **transactions),
     )
     _check(settings, origins)
     return settings

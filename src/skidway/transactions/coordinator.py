@@ -331,6 +331,8 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
     def _topics_deleted(self, asked: TopicsDeleted, now: Now) -> Decided:
         gone = frozenset(asked.topics)
         decision: Decided = Decision([], None)
+        if not gone:
+            return decision  # topics came or changed
         for key, unmarked in self._unmarked.items():
             places = frozenset(place for place in unmarked.places if place[0] in gone)
             if places:

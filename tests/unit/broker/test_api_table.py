@@ -5,7 +5,9 @@ from broker_world import World
 
 from skidway.broker.api.rights import Operation, Resource, Right
 from skidway.broker.api.router import Routes
-from skidway.broker.api.table import SERVED, Audience, Where
+from skidway.broker.api.table import EXPERIMENTAL, Audience, Where
+from skidway.broker.api.table import SERVED as FOR_ALL
+from skidway.errors import ErrorCode
 from skidway.wire.registry import APIS
 
 # Kafka's table "Operations and Resources on Protocols", for the APIs that are served here.
@@ -29,6 +31,7 @@ DOCUMENTED = """
     21 Delete Topic
     22 Write TransactionalId | IdempotentWrite Cluster
     23 ClusterAction Cluster | Describe Topic
+    24 Write TransactionalId | Write Topic
     29 Describe Cluster
     30 Alter Cluster
     31 Alter Cluster
@@ -72,6 +75,7 @@ CHECKED_BESIDES = """
     19 DescribeConfigs Topic
     20 Delete Cluster | Describe Topic
     22 Write Topic
+    24 ClusterAction Cluster
     32 DescribeConfigs Group
     33 AlterConfigs Group
     43 Alter Cluster
@@ -81,6 +85,8 @@ CHECKED_BESIDES = """
     80 Alter Cluster
     81 Alter Cluster
 """
+
+SERVED = {**FOR_ALL, **EXPERIMENTAL}
 
 
 def plain(name: str) -> str:
@@ -127,11 +133,11 @@ def test_an_api_is_for_nodes_if_it_needs_nothing_but_cluster_action() -> None:
     cluster_action = (Right(Operation.CLUSTER_ACTION, Resource.CLUSTER),)
     assert of_nodes == {key for key, row in SERVED.items() if row.needs == cluster_action}
     assert all(SERVED[key].early and SERVED[key].where is Where.HERE for key in of_nodes)
-    assert not of_nodes & set(Routes(1).advertised)
+    assert not of_nodes & set(Routes(1, SERVED).advertised)
 
 
 def test_routes_know_what_the_table_says() -> None:
-    routes = Routes(1)
+    routes = Routes(1, SERVED)
     for key, row in SERVED.items():
         route = routes.newest(key)
         assert (route.early, route.forwarded) == (row.early, row.where is Where.CONTROLLER)
@@ -144,12 +150,26 @@ def test_a_version_that_is_not_in_the_table_has_no_route(key: int) -> None:
     first, last = SERVED[key].versions
     for version in (first - 1, last + 1):
         with pytest.raises(KeyError):
-            Routes(1)[key, version]
+            Routes(1, SERVED)[key, version]
 
 
 def test_clients_hear_of_every_version_that_is_served_to_them_and_of_no_other() -> None:
-    advertised = {entry.api_key: entry for entry in World().peer().call("ApiVersions").api_keys}
-    assert list(advertised) == [key for key, row in SERVED.items() if row.audience is Audience.CLIENTS]
+    world = World(experimental_transactions=True)
+    advertised = {entry.api_key: entry for entry in world.peer().call("ApiVersions").api_keys}
+    assert list(advertised) == sorted(key for key, row in SERVED.items() if row.audience is Audience.CLIENTS)
     for key, entry in advertised.items():
         first = 0 if key == 0 else SERVED[key].versions[0]  # KAFKA-18659
         assert (entry.min_version, entry.max_version) == (first, SERVED[key].versions[1])
+
+
+def test_nobody_sees_anything_of_transactions_until_they_are_turned_on() -> None:
+    peer = World().peer()
+    assert not EXPERIMENTAL.keys() & {entry.api_key for entry in peer.call("ApiVersions").api_keys}
+    for key in EXPERIMENTAL:
+        with pytest.raises(KeyError):
+            peer.world.node.routes.newest(key)
+    (found,) = peer.call("FindCoordinator", key_type=1, coordinator_keys=["copier"], version=4).coordinators
+    assert found.error_code == ErrorCode.UNSUPPORTED_VERSION
+    refused = peer.call("InitProducerId", transactional_id="copier", transaction_timeout_ms=1000)
+    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert "__transaction_state" not in peer.world.node.image.topics

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from skidway.broker.api.admission import nodes_only
 from skidway.broker.api.call import Part, Route
 from skidway.broker.api.forwarding import forwarded
-from skidway.broker.api.table import API_VERSIONS_KEY, SERVED, Audience, Where
+from skidway.broker.api.table import API_VERSIONS_KEY, SERVED, Audience, ServedApi, Where
 from skidway.broker.handlers import api_versions
 from skidway.ports import Buffer
 from skidway.steps import Steps
@@ -17,11 +18,12 @@ from skidway.wire.registry import api
 class Routes(dict[tuple[int, int], Route]):
     """(key, version) -> route, made on first use; KeyError for what is not served."""
 
-    def __init__(self, elements_max: int) -> None:
+    def __init__(self, elements_max: int, rows: Mapping[int, ServedApi] = SERVED) -> None:
         super().__init__()
         self.elements_max = elements_max
-        self._versions = {key: row.versions for key, row in SERVED.items()}
-        self.advertised = {key: row.versions for key, row in SERVED.items() if row.audience is Audience.CLIENTS}
+        self._rows = rows
+        self._versions = {key: row.versions for key, row in rows.items()}
+        self.advertised = {key: row.versions for key, row in rows.items() if row.audience is Audience.CLIENTS}
         """The versions of each API that ApiVersions lists."""
 
     def newest(self, key: int) -> Route:
@@ -38,7 +40,7 @@ class Routes(dict[tuple[int, int], Route]):
         return route
 
     def _build(self, key: int, version: int) -> Route:
-        row, served = SERVED[key], api(key)
+        row, served = self._rows[key], api(key)
         compiled = served.request.decoder(version)
         elements_max = min(self.elements_max, row.elements_max or self.elements_max)
         at_once_max = min(elements_max, row.elements_at_once or elements_max)

@@ -31,6 +31,7 @@ from skidway.broker.api.rights import (
     transactional_id,
 )
 from skidway.broker.handlers import (
+    add_partitions_to_txn,
     add_raft_voter,
     allocate_producer_ids,
     alter_configs,
@@ -86,6 +87,7 @@ from skidway.broker.handlers import (
     vote,
 )
 from skidway.broker.services import Services
+from skidway.broker.settings import NodeSettings
 from skidway.wire.registry import api
 
 Handle = Callable[[Services, Call, Any], Any]
@@ -235,4 +237,18 @@ _ROWS = (
 )
 SERVED: dict[int, ServedApi] = {row.key: row for row in _ROWS}
 """By key, in the order of keys."""
+_TRANSACTION_ROWS = (
+    _for_clients(24, add_partitions_to_txn.handle, transactional_id(WRITE), topic(WRITE), cluster(CLUSTER_ACTION)),
+)
+EXPERIMENTAL: dict[int, ServedApi] = {row.key: row for row in _TRANSACTION_ROWS}
+"""Served beside the others where `experimental_transactions` is on."""
 assert list(SERVED) == sorted(row.key for row in _ROWS), "one row for each key"
+assert list(EXPERIMENTAL) == sorted(row.key for row in _TRANSACTION_ROWS), "one row for each key"
+assert not SERVED.keys() & EXPERIMENTAL.keys(), "one row for each key"
+
+
+def rows_of(settings: NodeSettings) -> dict[int, ServedApi]:
+    """What a node serves, by key."""
+    if not settings.experimental_transactions:
+        return SERVED
+    return dict(sorted({**SERVED, **EXPERIMENTAL}.items()))

@@ -4,9 +4,9 @@ The key type selects the kind of coordinator (`Services.coordinators`). A key's 
 partition that its state is kept in, at the address of the listener by which the client came; COORDINATOR_NOT_AVAILABLE
 while there is none, or if it lacks that listener. The first question of a kind creates its topic, and is answered when
 that is there.
-Not served: share groups. Transactional ids have no coordinator yet. Clients that ask in batches (Java, franz-go) are
-told so with UNSUPPORTED_VERSION and a message. Older ones would ask again for ever: librdkafka takes only a failed
-authorisation for final, and shows the message beside it.
+Not served: share groups, and transactional ids unless `experimental_transactions` is on. Clients that ask in batches
+(Java, franz-go) are told so with UNSUPPORTED_VERSION and a message. Older ones would ask again for ever: librdkafka
+takes only a failed authorisation for final, and shows the message beside it.
 """
 
 from __future__ import annotations

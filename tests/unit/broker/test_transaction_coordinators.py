@@ -1,0 +1,244 @@
+"""Transaction coordinators in a node: finding one, taking a transactional id, adding partitions."""
+
+from typing import Any
+
+import pytest
+from transactions_world import ID, Transactions, transaction
+
+from skidway.broker.coordinators.id_reserve import RESERVED, ProducerIdReserve
+from skidway.errors import CoordinatorNotAvailable, ErrorCode, ProtocolError
+from skidway.transactions.settings import TransactionSettings
+from skidway.transactions.transaction import Empty, Ongoing
+
+E = ErrorCode
+PLACE = ("t", 0)
+
+
+@pytest.fixture
+def story() -> Transactions:
+    return Transactions()
+
+
+def begun(story: Transactions, key: str = ID) -> tuple[int, int]:
+    reply = story.init(key)
+    assert reply.error_code == 0
+    return reply.producer_id, reply.producer_epoch
+
+
+def test_finding_the_first_coordinator_creates_the_topic(story: Transactions) -> None:
+    found = story.find()
+    assert (found.error_code, found.node_id) == (0, 1)
+    image = story.world.node.image
+    assert len(image.topics["__transaction_state"].partitions) == 4
+    configs = image.config(2, "__transaction_state")
+    assert configs["cleanup.policy"] == "compact"
+    assert (configs["min.insync.replicas"], configs["compression.type"]) == ("2", "uncompressed")
+    assert configs["segment.bytes"] == str(100 << 20)
+
+
+def test_without_the_topic_there_is_no_coordinator() -> None:
+    story = Transactions(disk=None)
+    story.peer.delete("__transaction_state")
+    story.world.settle()
+    story.peer.replies()
+    assert story.init().error_code == E.COORDINATOR_NOT_AVAILABLE
+    assert story.add((1, 0), PLACE) == {PLACE: E.COORDINATOR_NOT_AVAILABLE}
+
+
+def test_a_producer_takes_its_id_and_the_next_one_the_next_epoch(story: Transactions) -> None:
+    first, other = story.init(), story.init("other")
+    assert (first.error_code, first.producer_epoch) == (0, 0)
+    assert other.producer_id != first.producer_id
+    again = story.init()
+    assert (again.producer_id, again.producer_epoch) == (first.producer_id, 1)
+    assert story.state().state == Empty()
+
+
+def test_an_id_is_answered_when_its_record_is_stored(story: Transactions) -> None:
+    story.init("other")  # the reserve of producer ids is full
+    story.peer.send("InitProducerId", version=4, transactional_id=ID, transaction_timeout_ms=1000)
+    story.world.end_turn()
+    assert story.peer.replies() == []
+    story.world.settle()
+    assert story.peer.reply().producer_id >= 0
+
+
+def test_a_transactional_producer_never_gets_the_id_of_an_idempotent_one(story: Transactions) -> None:
+    plain = [story.peer.call("InitProducerId", version=4, transactional_id=None).producer_id for _ in range(3)]
+    transactional = [story.init(f"id-{number}").producer_id for number in range(RESERVED + 50)]
+    plain += [story.peer.call("InitProducerId", version=4, transactional_id=None).producer_id for _ in range(3)]
+    assert len({*plain, *transactional}) == len(plain) + len(transactional)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"transactional_id": ""}, E.INVALID_REQUEST),
+        ({"transaction_timeout_ms": 0}, E.INVALID_TRANSACTION_TIMEOUT),
+        ({"transaction_timeout_ms": 900_001}, E.INVALID_TRANSACTION_TIMEOUT),
+        ({"producer_id": 5}, E.INVALID_REQUEST),
+        ({"producer_epoch": 5}, E.INVALID_REQUEST),
+    ],
+)
+def test_what_cannot_be_initialised(story: Transactions, fields: dict[str, Any], code: ErrorCode) -> None:
+    asked = {"transactional_id": ID, "transaction_timeout_ms": 1000, **fields}
+    reply = story.peer.call("InitProducerId", version=5, **asked)
+    assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (code, -1, -1)
+
+
+def test_a_producer_that_comes_back_with_an_old_epoch_is_fenced_in_the_words_of_its_version(
+    story: Transactions,
+) -> None:
+    producer_id, _ = begun(story)
+    begun(story)
+    back: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": 0}
+    assert story.init(version=4, **back).error_code == E.PRODUCER_FENCED
+    assert story.init(version=3, **back).error_code == E.INVALID_PRODUCER_EPOCH
+
+
+def test_partitions_are_added_and_answered_when_that_is_stored(story: Transactions) -> None:
+    producer = begun(story)
+    assert story.add(producer, PLACE, ("t", 2)) == {PLACE: 0, ("t", 2): 0}
+    state = story.state().state
+    assert isinstance(state, Ongoing)
+    assert state.places == {PLACE, ("t", 2)}
+    assert not story.state().bumps
+    end_offsets = [each.partition.log.end_offset for each in coordinators(story)]
+    assert story.add(producer, PLACE) == {PLACE: 0}
+    assert [each.partition.log.end_offset for each in coordinators(story)] == end_offsets, "known ones need no record"
+
+
+def coordinators(story: Transactions) -> list[Any]:
+    return list(story.world.node.rooms.services.transactions.loaded.values())
+
+
+def test_one_unknown_partition_spoils_the_whole_transaction(story: Transactions) -> None:
+    producer = begun(story)
+    unknown = ("t", 3)
+    assert story.add(producer, PLACE, unknown, ("u", 0)) == {
+        PLACE: E.OPERATION_NOT_ATTEMPTED,
+        unknown: E.UNKNOWN_TOPIC_OR_PARTITION,
+        ("u", 0): E.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert story.state().state == Empty()
+
+
+def test_who_may_not_add_hears_why_in_the_words_of_its_version(story: Transactions) -> None:
+    producer_id, epoch = begun(story)
+    assert story.add((producer_id, epoch), PLACE, key="") == {PLACE: E.INVALID_REQUEST}
+    assert story.add((producer_id, epoch), PLACE, key="nobody") == {PLACE: E.INVALID_PRODUCER_ID_MAPPING}
+    assert story.add((producer_id + 1, epoch), PLACE) == {PLACE: E.INVALID_PRODUCER_ID_MAPPING}
+    for version, code in [(0, E.INVALID_PRODUCER_EPOCH), (1, E.INVALID_PRODUCER_EPOCH), (2, E.PRODUCER_FENCED)]:
+        assert story.add((producer_id, epoch + 1), PLACE, version=version) == {PLACE: code}
+
+
+def test_nodes_add_for_many_transactions_at_once(story: Transactions) -> None:
+    first, second = begun(story), begun(story, "second")
+    stale = (second[0], second[1] + 1)
+    answers = story.add_many(
+        transaction(first, PLACE, ("t", 1)), transaction(stale, PLACE, key="second"), transaction(first, ("u", 0))
+    )
+    assert answers == [
+        {PLACE: 0, ("t", 1): 0},
+        {PLACE: E.PRODUCER_FENCED},
+        {("u", 0): E.UNKNOWN_TOPIC_OR_PARTITION},
+    ]
+    assert story.state().places == {PLACE, ("t", 1)}
+    assert story.state().bumps, "only clients whose epoch grows let nodes add"
+    assert story.add_many() == []
+
+
+def test_nodes_verify_without_adding(story: Transactions) -> None:
+    producer = begun(story)
+    assert story.add(producer, PLACE) == {PLACE: 0}
+    asked = transaction(producer, PLACE, ("t", 1), verify_only=True)
+    assert story.add_many(asked) == [{PLACE: 0, ("t", 1): E.TRANSACTION_ABORTABLE}]
+    assert story.state().places == {PLACE}
+    assert not story.state().bumps
+
+
+def test_only_nodes_add_for_many() -> None:
+    story = Transactions(authenticates=True)
+    reply = story.peer.call("AddPartitionsToTxn", version=5, transactions=[transaction((1, 0), PLACE)])
+    assert reply.error_code == E.CLUSTER_AUTHORIZATION_FAILED
+    producer = begun(story)
+    assert story.add(producer, PLACE) == {PLACE: 0}, "clients add for themselves"
+
+
+def test_a_transaction_has_a_bounded_number_of_partitions() -> None:
+    story = Transactions(transactions=TransactionSettings(state_partitions=4, partitions_max=2))
+    producer = begun(story)
+    places = [("t", index) for index in range(3)]
+    assert story.add(producer, *places) == dict.fromkeys(places, E.POLICY_VIOLATION)
+    assert story.add(producer, *places[:2]) == dict.fromkeys(places[:2], 0)
+    assert story.add(producer, places[2]) == {places[2]: E.POLICY_VIOLATION}
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
+def test_what_was_answered_is_known_after_a_restart(clean: bool) -> None:
+    story = Transactions()
+    producer = begun(story)
+    assert story.add(producer, PLACE) == {PLACE: 0}
+    if clean:
+        story.world.node.close(clean=True)
+    else:
+        story.world.disk.kill()
+    again = Transactions(story.world.disk)
+    assert again.add_many(transaction(producer, PLACE, verify_only=True)) == [{PLACE: 0}]
+    assert again.init("other").producer_id > producer[0]
+
+
+class Blocks:
+    """Producer ids that come when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.given = 0
+
+    def take(self, now_ms: int, answer: Any) -> None:
+        self.asked.append(answer)
+
+    def give(self, count: int) -> None:
+        for _ in range(count):
+            self.given += 1
+            self.asked.pop(0)(self.given)
+
+    def fail(self) -> None:
+        asked, self.asked = self.asked, []
+        for answer in asked:
+            answer(CoordinatorNotAvailable("no controller"))
+
+    def monotonic_ms(self) -> int:
+        return 0
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+def test_ids_are_fetched_ahead_and_each_is_drawn_once() -> None:
+    blocks = Blocks()
+    reserve = ProducerIdReserve(blocks.take, blocks)
+    assert reserve.draw() is None, "none yet, but they are on their way"
+    assert len(blocks.asked) == RESERVED
+    blocks.give(3)
+    assert [reserve.draw() for _ in range(4)] == [1, 2, 3, None]
+    assert len(blocks.asked) == RESERVED, "what was drawn is asked for again, and nothing twice"
+    blocks.give(RESERVED)
+    assert len(reserve) == RESERVED
+    assert blocks.asked == []
+
+
+def test_who_waits_for_an_id_hears_when_there_is_one_or_why_there_is_none() -> None:
+    blocks = Blocks()
+    reserve = ProducerIdReserve(blocks.take, blocks)
+    told: list[ProtocolError | None] = []
+    reserve.when_filled(told.append)
+    reserve.when_filled(told.append)
+    assert told == []
+    blocks.fail()
+    assert [type(each) for each in told] == [CoordinatorNotAvailable] * 2
+    reserve.when_filled(told.append)
+    blocks.give(1)
+    reserve.when_filled(told.append)
+    assert told[2:] == [None, None]
+    assert reserve.draw() == 1

@@ -1,0 +1,74 @@
+"""A node with transactions on, and what clients and nodes ask its coordinators."""
+
+from typing import Any
+
+from broker_world import Peer, World, part
+
+from skidway.sim.world.disk import SimDisk
+from skidway.transactions.settings import TransactionSettings
+
+ID = "copier"
+TIMEOUT_MS = 60_000
+
+
+class Transactions:
+    """One client of one node, whose topic `t` has three partitions."""
+
+    def __init__(self, disk: SimDisk | None = None, **settings: Any) -> None:
+        chosen = {"transactions": TransactionSettings(state_partitions=4), **settings}
+        self.world = World(disk, experimental_transactions=True, **chosen)
+        self.peer: Peer = self.world.peer()
+        if disk is None:
+            self.peer.create("t", 3)
+            self.find()
+
+    def find(self, key: str = ID) -> Any:
+        (found,) = self.peer.call("FindCoordinator", key_type=1, coordinator_keys=[key], version=4).coordinators
+        return found
+
+    def init(self, key: str = ID, version: int = 5, **fields: Any) -> Any:
+        fields = {"transaction_timeout_ms": TIMEOUT_MS, **fields}
+        return self.peer.call("InitProducerId", version=version, transactional_id=key, **fields)
+
+    def add(self, producer: Any, *places: tuple[str, int], version: int = 3, key: str = ID) -> dict[Any, int]:
+        """Codes by place."""
+        topics = topics_of("AddPartitionsToTxn", "AddPartitionsToTxnTopic", places)
+        fields = {
+            "v3_and_below_transactional_id": key,
+            "v3_and_below_producer_id": producer[0],
+            "v3_and_below_producer_epoch": producer[1],
+            "v3_and_below_topics": topics,
+        }
+        reply = self.peer.call("AddPartitionsToTxn", version=version, **fields)
+        return codes(reply.results_by_topic_v3_and_below)
+
+    def add_many(self, *asked: Any, version: int = 5) -> list[dict[Any, int]]:
+        reply = self.peer.call("AddPartitionsToTxn", version=version, transactions=list(asked))
+        assert reply.error_code == 0
+        return [codes(result.topic_results) for result in reply.results_by_transaction]
+
+    def state(self, key: str = ID) -> Any:
+        """What the coordinator knows of an id."""
+        machines = [each.host.machine for each in self.world.node.rooms.services.transactions.loaded.values()]
+        return next((machine.transactions[key] for machine in machines if key in machine.transactions), None)
+
+
+def topics_of(api_name: str, struct: str, places: tuple[tuple[str, int], ...]) -> list[Any]:
+    topics: dict[str, list[int]] = {}
+    for topic, index in places:
+        topics.setdefault(topic, []).append(index)
+    return [part(api_name, struct, topic, indexes) for topic, indexes in topics.items()]
+
+
+def transaction(producer: Any, *places: tuple[str, int], key: str = ID, verify_only: bool = False) -> Any:
+    """One of those that a node asks about."""
+    topics = topics_of("AddPartitionsToTxn", "AddPartitionsToTxnTopic", places)
+    return part("AddPartitionsToTxn", "AddPartitionsToTxnTransaction", key, *producer, verify_only, topics)
+
+
+def codes(topics: Any) -> dict[Any, int]:
+    return {
+        (topic.name, result.partition_index): result.partition_error_code
+        for topic in topics
+        for result in topic.results_by_partition
+    }
