@@ -28,6 +28,8 @@ RETRIABLE = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
 )
 
@@ -66,6 +68,10 @@ _SENTENCES = {
     ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members and only they may commit; stop them first",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "a member of the group is subscribed to the topic",
+    ErrorCode.CONCURRENT_TRANSACTIONS: "its last transaction is still ending",
+    ErrorCode.UNSTABLE_OFFSET_COMMIT: "an open transaction is about to change the offset",
+    ErrorCode.PRODUCER_FENCED: "another producer uses the transactional id, or the transaction timed out",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "another producer uses the transactional id, or the transaction timed out",
 }
 
 

@@ -5,14 +5,14 @@ method raises `BrokerError` with the broker's own words.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from skidway.blocking_client.addresses import Address
 from skidway.blocking_client.cluster import Cluster
 from skidway.blocking_client.connection import Connection
-from skidway.blocking_client.errors import BrokerError, ConnectionLost, Unreachable, Unsupported, check
+from skidway.blocking_client.coordinators import Coordinators, CoordinatorType
+from skidway.blocking_client.errors import BrokerError, Unsupported, check
 from skidway.blocking_client.reader import Place, by_topic
 from skidway.errors import ErrorCode, ProtocolError
 from skidway.ports import Buffer
@@ -25,7 +25,6 @@ from skidway.wire.schema.consumer_group_heartbeat import (
 from skidway.wire.schema.consumer_protocol import ConsumerProtocolAssignment
 from skidway.wire.schema.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from skidway.wire.schema.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from skidway.wire.schema.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from skidway.wire.schema.list_groups import ListGroupsRequest, ListGroupsResponse
 from skidway.wire.schema.offset_commit import (
     OffsetCommitRequest,
@@ -47,8 +46,6 @@ from skidway.wire.schema.offset_fetch import (
 OFFSETS_BY_NAME_MAX = 9
 CONSUMER_PROTOCOL = "consumer"
 EMPTY_STATES = ("Empty", "Dead")
-
-Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -105,7 +102,7 @@ class Groups:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._coordinators: dict[str, Address] = {}
+        self._coordinators = Coordinators(cluster, CoordinatorType.GROUP)
 
     def all(self, *, states: Iterable[str] = ()) -> list[ListedGroup]:
         """The groups of all brokers, by name."""
@@ -135,9 +132,12 @@ class Groups:
         """Every offset the group has committed; none at all for a group that does not exist."""
         return self._fetch_offsets(group, None)
 
-    def committed_of(self, group: str, places: Iterable[Place]) -> dict[Place, Committed]:
-        """Those of some partitions that have one."""
-        return self._fetch_offsets(group, by_topic(places))
+    def committed_of(
+        self, group: str, places: Iterable[Place], *, require_stable: bool = False
+    ) -> dict[Place, Committed]:
+        """Those of some partitions that have one. With `require_stable` it waits for transactions that are about to
+        change them."""
+        return self._fetch_offsets(group, by_topic(places), require_stable=require_stable)
 
     def commit(
         self, group: str, offsets: Mapping[Place, int], *, metadata: str = "", member: tuple[str, int] = ("", -1)
@@ -172,7 +172,7 @@ class Groups:
                     about = f"cannot commit {answered.name} partition {answer.partition_index} for group {group}"
                     check(answer.error_code, about)
 
-        self._at_coordinator(group, ask)
+        self._coordinators.ask(group, ask)
 
     def delete(self, group: str) -> None:
         request = DeleteGroupsRequest(groups_names=[group])
@@ -183,7 +183,7 @@ class Groups:
                     raise NoSuchGroup(group)
                 check(result.error_code, f"cannot delete group {group}")
 
-        self._at_coordinator(group, ask)
+        self._coordinators.ask(group, ask)
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
         """Of a member of the consumer protocol; what the coordinator refuses raises."""
@@ -193,36 +193,15 @@ class Groups:
             check(reply.error_code, f"group {request.group_id}", reply.error_message)
             return reply
 
-        return self._at_coordinator(request.group_id, ask)
+        return self._coordinators.ask(request.group_id, ask)
 
     def coordinator(self, group: str) -> Connection:
         """A connection to the broker that keeps the group. Raises what is worth a retry while there is none."""
-        address = self._coordinators.get(group)
-        if address is None:
-            request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=[group])
-            reply = self.cluster.any_broker().call(request, FindCoordinatorResponse)
-            about = f"finding the coordinator of group {group}"
-            if reply.coordinators:
-                found = reply.coordinators[0]
-                check(found.error_code, about, found.error_message)
-                address = Address(found.host, found.port)
-            else:
-                check(reply.error_code, about, reply.error_message)
-                address = Address(reply.host, reply.port)
-            self._coordinators[group] = address
-        return self.cluster.connect(address)
+        return self._coordinators.find(group)
 
-    def _at_coordinator(self, group: str, ask: Callable[[Connection], Result]) -> Result:
-        def attempt() -> Result:
-            try:
-                return ask(self.coordinator(group))
-            except (BrokerError, ConnectionLost, Unreachable):
-                self._coordinators.pop(group, None)
-                raise
-
-        return self.cluster.retrying(attempt)
-
-    def _fetch_offsets(self, group: str, topics: Mapping[str, list[int]] | None) -> dict[Place, Committed]:
+    def _fetch_offsets(
+        self, group: str, topics: Mapping[str, list[int]] | None, *, require_stable: bool = False
+    ) -> dict[Place, Committed]:
         by_name = None if topics is None else [OffsetFetchRequestTopic(*entry) for entry in topics.items()]
         wanted = (
             None if topics is None else [OffsetFetchRequestTopics(name, bytes(16), p) for name, p in topics.items()]
@@ -231,6 +210,7 @@ class Groups:
             group_id=group,
             topics=by_name,
             groups=[OffsetFetchRequestGroup(group_id=group, topics=wanted)],
+            require_stable=require_stable,
         )
 
         def ask(coordinator: Connection) -> dict[Place, Committed]:
@@ -238,7 +218,7 @@ class Groups:
             coordinator.send(request, version=version)
             return _read_offsets(group, coordinator.receive(OffsetFetchResponse))
 
-        return self._at_coordinator(group, ask)
+        return self._coordinators.ask(group, ask)
 
     def _describe_consumer(self, group: str) -> Group:
         request = consumer_protocol_groups.ConsumerGroupDescribeRequest(group_ids=[group])
@@ -262,7 +242,7 @@ class Groups:
                 members=[_consumer_member(member) for member in found.members],
             )
 
-        return self._at_coordinator(group, ask)
+        return self._coordinators.ask(group, ask)
 
     def _describe_classic(self, group: str) -> Group:
         request = DescribeGroupsRequest(groups=[group])
@@ -294,7 +274,7 @@ class Groups:
                 members,
             )
 
-        return self._at_coordinator(group, ask)
+        return self._coordinators.ask(group, ask)
 
 
 def _read_offsets(group: str, reply: OffsetFetchResponse) -> dict[Place, Committed]:

@@ -106,4 +106,6 @@ FACTS = (
     ApiFacts(90, "DescribeShareGroupOffsets", "describe_share_group_offsets", 0, 1, 0),
     ApiFacts(91, "AlterShareGroupOffsets", "alter_share_group_offsets", 0, 0, 0),
     ApiFacts(92, "DeleteShareGroupOffsets", "delete_share_group_offsets", 0, 0, 0),
+    # Not Kafka's: far behind its keys.
+    ApiFacts(30000, "CommitTransactions", "commit_transactions", 0, 0, 0),
 )

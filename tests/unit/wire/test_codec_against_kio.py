@@ -19,6 +19,8 @@ UNKNOWN_TO_KIO = [
     "BeginTransactionRecord",
     "BrokerRegistrationChangeRecord",
     "ClientQuotaRecord",
+    "CommitTransactionsRequest",
+    "CommitTransactionsResponse",
     "ConfigRecord",
     "DelegationTokenRecord",
     "EndTransactionRecord",
