@@ -265,6 +265,10 @@ class InvalidProducerEpoch(ProtocolError):
     code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+class TransactionCoordinatorFenced(ProtocolError):
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
 class InvalidTransactionState(ProtocolError):
     code = ErrorCode.INVALID_TXN_STATE
 

@@ -14,23 +14,21 @@ from crc32c import crc32c
 
 from skidway.errors import CorruptMessage, StorageError
 from skidway.limits import INT32_MAX
-from skidway.log import retention, rolling
+from skidway.log import markers, retention, rolling
 from skidway.log.health import SOUND
 from skidway.log.positions import ENDS_MAX
 from skidway.log.segment import Segment
 from skidway.ports import Buffer
-from skidway.records.batch import CHECKED_POSITION, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
+from skidway.records.batch import CHECKED_POSITION, CONTROL_BIT, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
 from skidway.records.header_fields import (
     ATTRIBUTES,
     BASE_OFFSET,
-    BASE_SEQUENCE,
     BATCH_LENGTH,
     CRC,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
     MAGIC_BYTE,
     MAX_TIMESTAMP,
-    PRODUCER_EPOCH,
     PRODUCER_ID,
 )
 
@@ -83,7 +81,7 @@ def append(log: Log, records: Buffer, now_ms: int) -> BatchRange:
     while number < len(batches):
         segment = _segment_for(log, batches[number], now_ms)
         run = _plan(log, segment, batches, number)
-        _write(log, segment, view[batches[number][0] : run.end], run, now_ms)
+        _write(log, segment, view, run, now_ms)
         number += len(run.batches)
     if start_offset > log.start_offset:
         log.advance_high_watermark(start_offset)
@@ -182,8 +180,9 @@ def _plan(log: Log, segment: Segment, batches: list[_Found], first: int) -> _Run
     return run
 
 
-def _write(log: Log, segment: Segment, data: memoryview, run: _Run, now_ms: int) -> None:
+def _write(log: Log, segment: Segment, view: memoryview, run: _Run, now_ms: int) -> None:
     begin = segment.size
+    data = view[run.batches[0][0] : run.end]
     try:
         written_at = segment.file.append(data)
     except OSError as error:
@@ -197,7 +196,7 @@ def _write(log: Log, segment: Segment, data: memoryview, run: _Run, now_ms: int)
         segment.index.append(last_offset - segment.base_offset, entry_position)
         segment.times.append(timestamp, timestamp_offset - segment.base_offset)
     segment.index_due = run.index_due
-    _note(log, segment, begin, run, now_ms)
+    _note(log, segment, view, run, now_ms)
     log.bytes_since_checkpoint += len(data)
     if begin == 0:
         segment.first_timestamp = run.batches[0][2][8]
@@ -205,28 +204,23 @@ def _write(log: Log, segment: Segment, data: memoryview, run: _Run, now_ms: int)
     rolling.schedule(segment, log.settings)
 
 
-def _note(log: Log, segment: Segment, position: int, run: _Run, now_ms: int) -> None:
+def _note(log: Log, segment: Segment, view: memoryview, run: _Run, now_ms: int) -> None:
     """What the batches tell beyond their segment: producers, epochs, where reads may end."""
-    record = log.producers.record
     epochs = log.epochs
     if run.batches[0][2][2] != epochs.latest and epochs.truncate_to(log.end_offset):
         # This node had led epochs without writing anything; the log went on without them.
         log.epochs_changed = True
     latest = epochs.latest
     ends = log.positions.ends
+    position = segment.size - (run.end - run.batches[0][0])
     for start, end, fields in run.batches:
         base_offset, delta = fields[BASE_OFFSET], fields[LAST_OFFSET_DELTA]
-        if fields[PRODUCER_ID] >= 0:
-            record(
-                fields[PRODUCER_ID],
-                fields[PRODUCER_EPOCH],
-                fields[BASE_SEQUENCE],
-                base_offset,
-                delta,
-                fields[MAX_TIMESTAMP],
-                fields[ATTRIBUTES],
-                now_ms,
-            )
+        if fields[PRODUCER_ID] < 0:
+            pass
+        elif fields[ATTRIBUTES] & CONTROL_BIT:
+            markers.note(log.producers, view[start:end], fields, now_ms)
+        else:
+            markers.record(log.producers, fields, now_ms)
         if fields[LEADER_EPOCH] != latest:
             epochs.assign(fields[LEADER_EPOCH], base_offset)
             latest = epochs.latest

@@ -14,7 +14,7 @@ from struct import Struct
 
 from skidway.errors import OffsetOutOfRange, RecordListTooLarge, StorageError
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, Limits
-from skidway.log import following, health, lookup, retention, rolling, truncation
+from skidway.log import following, health, lookup, markers, retention, rolling, truncation
 from skidway.log.bounds import Bound
 from skidway.log.compaction import cleaning
 from skidway.log.durability import checkpointing
@@ -28,7 +28,7 @@ from skidway.log.recovery.loading import Loaded, Loader
 from skidway.log.segment import Segment, unreadable
 from skidway.log.settings import LogSettings
 from skidway.ports import Buffer, Disk, FileSlice
-from skidway.records.batch import BatchHeader
+from skidway.records.batch import CONTROL_BIT, BatchHeader
 from skidway.steps import Steps
 
 _STAMP = Struct(">qii")
@@ -219,16 +219,11 @@ class Log:
             segment.created_ms = now_ms
             rolling.schedule(segment, self._settings)
         if header.producer_id >= 0:
-            self.producers.record(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                base_offset,
-                delta,
-                timestamp,
-                header.attributes,
-                now_ms,
-            )
+            _, _, _, _, _, attributes, _, _, _, producer_id, epoch, sequence, _ = header
+            if attributes & CONTROL_BIT:
+                markers.note(self.producers, batch, header._replace(base_offset=base_offset), now_ms)
+            else:
+                self.producers.record(producer_id, epoch, sequence, base_offset, delta, timestamp, attributes, now_ms)
         if leader_epoch != self.epoch:
             self._begin_epoch(leader_epoch, base_offset)
         end_offset = self.end_offset = last_offset + 1
@@ -285,8 +280,9 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open: the high watermark, as long as there are no transactions."""
-        return self.high_watermark
+        """Below it everything is committed, and every transaction has ended, for good. Never goes back."""
+        first_unstable, high_watermark = self.producers.transactions.first_unstable, self.high_watermark
+        return high_watermark if first_unstable >= high_watermark else max(first_unstable, self.start_offset)
 
     def bound(self, upto: Bound) -> int:
         """The offset that a reader may not reach."""
@@ -343,6 +339,7 @@ class Log:
             return 0
         added = self.positions.move_watermark(offset, self.end_offset)
         self.high_watermark = min(offset, self.end_offset)
+        self.producers.transactions.commit(self.high_watermark)
         assert self.start_offset <= self.high_watermark, f"{self.directory} begins above what is committed"
         return added
 
@@ -353,6 +350,7 @@ class Log:
         self.high_watermark = min(max(high_watermark, self.start_offset), self.end_offset)
         assert self.start_offset <= self.high_watermark <= self.end_offset, f"{self.directory} ends before it begins"
         self.positions.place_watermark(self.high_watermark)
+        self.producers.transactions.commit(self.high_watermark)
 
     # Durability.
 
@@ -479,26 +477,6 @@ class Log:
         Ends a quarantine. StorageError as in `truncate_to`.
         """
         truncation.restart(self, offset, now_ms)
-
-    def end_at(self, end_offset: int, recovery_point: int) -> None:
-        """The files, `segments`, `producers` and `epochs` were cut to end here. Tickets under way are void."""
-        self.active = self.segments[-1]
-        self.end_offset = end_offset
-        self.epoch = self.epochs.latest
-        self.epochs_changed = True
-        self.recovery_point = recovery_point
-        self.snapshots = [recovery_point] if recovery_point else []
-        self.unsaved_segments = sum(not segment.index_saved for segment in self.segments[:-1])
-        self.cleaned_offset = min(self.cleaned_offset, end_offset)
-        # A checkpoint that ran and was not finished proves more than is known here.
-        self.synced_offset = max(min(self.synced_offset, end_offset), recovery_point)
-        self.saved_start = min(self.saved_start, self.start_offset)
-        # The file that decided the cut names the start.
-        self.durable_start = self.start_offset
-        self.unsynced.cut(self.segments, self.synced_offset)
-        self.positions.cut()
-        rolling.schedule(self.active, self._settings)
-        self.begin_at(min(self.high_watermark, end_offset))
 
     def forget_segment(self, segment: Segment) -> None:
         """A segment has left `segments`: nothing may lead to it any more."""

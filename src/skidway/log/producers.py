@@ -2,15 +2,16 @@
 
 `check` answers before an append whether a batch is the next of its producer, a repetition of one of the last five
 (then the offset it got the first time), or wrong; `record` notes a batch that was appended or replayed. The state is a
-function of the log, so recovery rebuilds it from a snapshot plus the batches after it.
+function of the log, so recovery rebuilds it from a snapshot plus the batches after it. Control batches do not go to
+`record` but to `end_transaction`: theirs is a record that has to be read.
 
 Snapshot files are Kafka's version 1 and readable by its tools. Kafka keeps one batch of each producer there; the
 older four follow behind the payload, inside the checksum, where Kafka does not look, between the log's start offset and
-how often its tail had been cut.
+how often its tail had been cut. Behind that are the transactions whose markers were not committed at that time.
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from struct import Struct
@@ -18,21 +19,28 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from skidway.errors import InvalidProducerEpoch, OutOfOrderSequence
+from skidway.errors import InvalidProducerEpoch, OutOfOrderSequence, TransactionCoordinatorFenced
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, PRODUCER_BATCHES_REMEMBERED
+from skidway.log.open_transactions import Ended, OpenTransactions
 from skidway.ports import Buffer
-from skidway.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from skidway.records.batch import TRANSACTIONAL_BIT, BatchHeader
+from skidway.records.control import EndTransaction
+from skidway.records.header_fields import BASE_OFFSET, LAST_OFFSET_DELTA, MAX_TIMESTAMP, PRODUCER_EPOCH, PRODUCER_ID
 
 SNAPSHOT_VERSION = 1
 _PREAMBLE = Struct(">hIi")  # version, CRC of what follows it, number of producers
 _ENTRY = Struct(">qhiqiqiq")
 _CRC_END = 6
-_OF_TRANSACTIONS = TRANSACTIONAL_BIT | CONTROL_BIT
 _OLDER_MARK = b"skidway1"
 _START_OFFSET = Struct(">q")
 _TRUNCATIONS = Struct(">i")
 _OLDER_COUNT = Struct(">b")
 _OLDER_BATCH = Struct(">iqiq")
+_ENDED_COUNT = Struct(">i")
+_ENDED = Struct(">qq")
+
+EPOCHS_END_TRANSACTIONS = 2
+"""From this transaction version on every end has an epoch of its own, and its markers carry it."""
 
 # What is kept of a producer: epoch, coordinator epoch, last timestamp, start of its transaction, when it was last heard
 # of; then the batches it is remembered by: last sequence, last offset, offset delta, timestamp.
@@ -57,6 +65,17 @@ class Taken(NamedTuple):
     start_offset: int | None
     """None when Kafka took it."""
     truncations: int
+
+
+class Aborted(NamedTuple):
+    """A transaction that left records in the log which nobody should read."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Of its marker."""
+    stable_offset: int
+    """Where the next open transaction began at that time, or behind the marker."""
 
 
 def sequence_after(sequence: int, steps: int) -> int:
@@ -111,7 +130,7 @@ class Producers:
     """Each producer is one bytes object that is replaced, never changed: it takes half the memory of an object with a
     list, and a copy of the dict is a picture that a worker can turn into a snapshot."""
 
-    __slots__ = ("_packed", "count_max", "expiry_ms")
+    __slots__ = ("_packed", "count_max", "expiry_ms", "transactions")
 
     def __init__(
         self,
@@ -122,6 +141,7 @@ class Producers:
         self._packed: dict[int, bytes] = {}
         self.count_max = count_max
         self.expiry_ms = expiry_ms
+        self.transactions = OpenTransactions()
 
     def __len__(self) -> int:
         return len(self._packed)
@@ -133,8 +153,13 @@ class Producers:
     def knows(self, producer_id: int) -> bool:
         return producer_id in self._packed
 
+    def open_transaction(self, producer_id: int) -> int:
+        """The first offset of the transaction that the producer has open; -1 if it has none."""
+        return self.transactions.first_offset(producer_id)
+
     def clear(self) -> None:
         self._packed = {}
+        self.transactions = OpenTransactions()
 
     def check(self, header: BatchHeader) -> int | None:
         """The offset a repeated batch got the first time; None for one that may be appended."""
@@ -176,6 +201,7 @@ class Producers:
         attributes: int,
         now_ms: int,
     ) -> None:
+        """Note a batch of records."""
         packed = self._packed.get(producer_id)
         coordinator_epoch = transaction_start = -1
         batches = b""
@@ -185,17 +211,58 @@ class Producers:
                 batches = packed[_HEAD.size :]
         elif len(self._packed) >= self.count_max:
             self._evict()
-        if attributes & _OF_TRANSACTIONS:
-            if attributes & CONTROL_BIT:
-                transaction_start = -1
-            elif transaction_start < 0:
-                transaction_start = base_offset
-        if not attributes & CONTROL_BIT:
-            if len(batches) == _BATCHES_BYTES_MAX:
-                batches = batches[_BATCH.size :]
-            last_sequence = (first_sequence + offset_delta) & INT32_MAX
-            batches += _BATCH.pack(last_sequence, base_offset + offset_delta, offset_delta, timestamp)
+        if attributes & TRANSACTIONAL_BIT and transaction_start < 0:
+            transaction_start = base_offset
+            self.transactions.begin(producer_id, base_offset)
+        if len(batches) == _BATCHES_BYTES_MAX:
+            batches = batches[_BATCH.size :]
+        last_sequence = (first_sequence + offset_delta) & INT32_MAX
+        batches += _BATCH.pack(last_sequence, base_offset + offset_delta, offset_delta, timestamp)
         self._packed[producer_id] = _HEAD.pack(epoch, coordinator_epoch, timestamp, transaction_start, now_ms) + batches
+
+    def check_marker(self, producer_id: int, epoch: int, marker: EndTransaction, transaction_version: int) -> None:
+        """Whether a coordinator may end the producer's transaction. What it does again must succeed again."""
+        packed = self._packed.get(producer_id)
+        if packed is None:
+            return
+        known_epoch, coordinator_epoch, _, transaction_start, _ = _HEAD.unpack_from(packed)
+        ends_later = transaction_version >= EPOCHS_END_TRANSACTIONS and transaction_start >= 0
+        if epoch < known_epoch or (epoch == known_epoch and ends_later):
+            raise InvalidProducerEpoch(
+                f"producer {producer_id} has epoch {known_epoch} here; a marker of epoch {epoch} is too old"
+            )
+        if marker.coordinator_epoch < coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"coordinator {coordinator_epoch} has ended a transaction of producer {producer_id}; "
+                f"{marker.coordinator_epoch} came before it"
+            )
+
+    def end_transaction(self, header: Sequence[int], marker: EndTransaction | None, now_ms: int) -> Aborted | None:
+        """Note a control batch, of which `marker` is what its record says; None if compaction has left no record.
+
+        Nothing is checked: what is in the log has happened. Returns what was aborted, if it had written anything.
+        """
+        producer_id, epoch, offset = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_OFFSET]
+        packed = self._packed.get(producer_id)
+        coordinator_epoch = first_offset = -1
+        batches = b""
+        if packed is not None:
+            known_epoch, coordinator_epoch, _, first_offset, _ = _HEAD.unpack_from(packed)
+            if epoch == known_epoch:
+                batches = packed[_HEAD.size :]
+        elif len(self._packed) >= self.count_max:
+            self._evict()
+        if marker is not None:
+            coordinator_epoch = marker.coordinator_epoch
+        # The time of a marker counts as a sign of life like that of a batch (KAFKA-9144).
+        self._packed[producer_id] = _HEAD.pack(epoch, coordinator_epoch, header[MAX_TIMESTAMP], -1, now_ms) + batches
+        if first_offset < 0:
+            return None
+        offset += header[LAST_OFFSET_DELTA]
+        stable_offset = self.transactions.end(producer_id, offset)
+        if marker is None or marker.committed:
+            return None
+        return Aborted(producer_id, first_offset, offset, stable_offset)
 
     def compensate_clock_jump(self, leap_ms: int, before_ms: int) -> None:
         """The clock jumped forwards: producers that last wrote before `before_ms`, as the clock reads now, were idle
@@ -237,7 +304,7 @@ class Producers:
 
     def snapshot(self, start_offset: int = 0, truncations: int = 0) -> "Snapshot":
         """What is known now; quick, however many there are."""
-        return Snapshot(self._packed.copy(), start_offset, truncations)
+        return Snapshot(self._packed.copy(), start_offset, truncations, self.transactions.ended)
 
     def to_snapshot(self, start_offset: int = 0, truncations: int = 0) -> bytes:
         return self.snapshot(start_offset, truncations).to_bytes()
@@ -248,24 +315,27 @@ class Producers:
         Raises CorruptSnapshot and changes nothing when the bytes cannot be trusted.
         """
         try:
-            entries, taken = _parse(memoryview(data))
+            entries, taken, ended = _parse(memoryview(data))
         except struct.error as error:
             raise CorruptSnapshot(str(error)) from error
         for producer in entries:
             producer.seen_ms = now_ms
         self._packed = {producer.producer_id: _pack(producer) for producer in entries}
+        opened = [(each.producer_id, each.transaction_start) for each in entries if each.transaction_start >= 0]
+        self.transactions = OpenTransactions(opened, ended)
         return taken
 
 
 class Snapshot:
     """The producers of one moment, to be written by a worker."""
 
-    __slots__ = ("_packed", "_start_offset", "_truncations")
+    __slots__ = ("_ended", "_packed", "_start_offset", "_truncations")
 
-    def __init__(self, packed: dict[int, bytes], start_offset: int, truncations: int) -> None:
+    def __init__(self, packed: dict[int, bytes], start_offset: int, truncations: int, ended: tuple[Ended, ...]) -> None:
         self._packed = packed
         self._start_offset = start_offset
         self._truncations = truncations
+        self._ended = ended
 
     def to_bytes(self) -> bytes:
         body = bytearray(_PREAMBLE.pack(SNAPSHOT_VERSION, 0, len(self._packed)))
@@ -287,7 +357,9 @@ class Snapshot:
             older += _OLDER_COUNT.pack(max(0, len(batches) - 1))
             for batch in batches[:-1]:
                 older += _OLDER_BATCH.pack(*batch)
-        body += older + _TRUNCATIONS.pack(self._truncations)
+        body += older + _TRUNCATIONS.pack(self._truncations) + _ENDED_COUNT.pack(len(self._ended))
+        for ended in self._ended:
+            body += _ENDED.pack(*ended)
         body[2:_CRC_END] = crc32c(memoryview(body)[_CRC_END:]).to_bytes(4, "big")
         return bytes(body)
 
@@ -313,7 +385,7 @@ def _batch(last_sequence: int, last_offset: int, offset_delta: int, timestamp: i
     return ((last_sequence - offset_delta) & INT32_MAX, last_sequence, last_offset, offset_delta, timestamp)
 
 
-def _parse(data: memoryview) -> tuple[list[Producer], Taken]:
+def _parse(data: memoryview) -> tuple[list[Producer], Taken, list[Ended]]:
     version, crc, count = _PREAMBLE.unpack_from(data)
     if version != SNAPSHOT_VERSION:
         raise CorruptSnapshot(f"version {version}")
@@ -334,7 +406,7 @@ def _parse(data: memoryview) -> tuple[list[Producer], Taken]:
             producer.batches.append(_batch(last_sequence, last_offset, offset_delta, timestamp))
         entries.append(producer)
     if data[position : position + len(_OLDER_MARK)] != _OLDER_MARK:
-        return entries, Taken(None, 0)
+        return entries, Taken(None, 0), []
     position += len(_OLDER_MARK)
     start_offset: int = _START_OFFSET.unpack_from(data, position)[0]
     position += _START_OFFSET.size
@@ -347,4 +419,12 @@ def _parse(data: memoryview) -> tuple[list[Producer], Taken]:
             position += _OLDER_BATCH.size
         producer.batches[:0] = older
     truncations = _TRUNCATIONS.unpack_from(data, position)[0] if position < len(data) else 0
-    return entries, Taken(start_offset, truncations)
+    return entries, Taken(start_offset, truncations), _parse_ended(data, position + _TRUNCATIONS.size)
+
+
+def _parse_ended(data: memoryview, position: int) -> list[Ended]:
+    if position >= len(data):
+        return []  # written before there were transactions
+    (count,) = _ENDED_COUNT.unpack_from(data, position)
+    position += _ENDED_COUNT.size
+    return [_ENDED.unpack_from(data, position + number * _ENDED.size) for number in range(count)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.errors import FailedCut, StorageError
+from skidway.log import markers, rolling
 from skidway.log.compaction.swapping import INDEX_SUFFIXES, SEGMENT_SUFFIXES
 from skidway.log.durability.checkpoints import (
     DAMAGED,
@@ -29,15 +30,6 @@ from skidway.log.health import SOUND, ReadOnly, begun_anew
 from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.segment import Segment, segment_name
 from skidway.ports import Disk
-from skidway.records.header_fields import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_SEQUENCE,
-    LAST_OFFSET_DELTA,
-    MAX_TIMESTAMP,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-)
 
 if TYPE_CHECKING:
     from skidway.log.log import Log
@@ -131,7 +123,7 @@ def restart(log: Log, offset: int, now_ms: int) -> None:
     log.health = begun_anew(log.health)
     log.unsynced.history = SyncHistory()  # a sync that failed was one of other files
     log.start_offset = log.synced_offset = log.high_watermark = offset
-    log.end_at(offset, 0)
+    _end_at(log, offset, 0)
 
 
 def _failed(log: Log, error: Exception) -> StorageError:
@@ -206,14 +198,35 @@ def _cut(log: Log, segment: Segment, position: int, end_offset: int, now_ms: int
     segment.synced_size = position
     segment.first_timestamp = next(segment.batches(0, position))[4] if position else -1
     log.producers, recovery_point = _producers_at(log, end_offset, now_ms)
-    log.end_at(end_offset, recovery_point)
+    _end_at(log, end_offset, recovery_point)
+
+
+def _end_at(log: Log, end_offset: int, recovery_point: int) -> None:
+    """The files, `segments`, `producers` and `epochs` were cut to end here. Tickets under way are void."""
+    log.active = log.segments[-1]
+    log.end_offset = end_offset
+    log.epoch = log.epochs.latest
+    log.epochs_changed = True
+    log.recovery_point = recovery_point
+    log.snapshots = [recovery_point] if recovery_point else []
+    log.unsaved_segments = sum(not segment.index_saved for segment in log.segments[:-1])
+    log.cleaned_offset = min(log.cleaned_offset, end_offset)
+    # A checkpoint that ran and was not finished proves more than is known here.
+    log.synced_offset = max(min(log.synced_offset, end_offset), recovery_point)
+    log.saved_start = min(log.saved_start, log.start_offset)
+    # The file that decided the cut names the start.
+    log.durable_start = log.start_offset
+    log.unsynced.cut(log.segments, log.synced_offset)
+    log.positions.cut()
+    rolling.schedule(log.active, log.settings)
+    log.begin_at(min(log.high_watermark, end_offset))
 
 
 def _producers_at(log: Log, end_offset: int, now_ms: int) -> tuple[Producers, int]:
     """The producers as the log tells them up to its new end, and the offset of the snapshot that begins the tale."""
     producers = Producers(count_max=log.producers.count_max, expiry_ms=log.producers.expiry_ms)
     offset, recovery_point = _load_snapshot(log, producers, now_ms)
-    if not log.producers.entries:
+    if not log.producers.entries and not log.producers.transactions.ended:
         producers.clear()
         return producers, recovery_point
     # Segments that were given up stay on disk until a snapshot covers them.
@@ -225,18 +238,7 @@ def _producers_at(log: Log, end_offset: int, now_ms: int) -> tuple[Producers, in
         if number + 1 < len(segments) and segments[number + 1].base_offset <= offset:
             continue
         first = segment.find(offset)
-        for _, fields in segment.headers(first[0] if first else segment.size, segment.size):
-            if fields[PRODUCER_ID] >= 0:
-                producers.record(
-                    fields[PRODUCER_ID],
-                    fields[PRODUCER_EPOCH],
-                    fields[BASE_SEQUENCE],
-                    fields[BASE_OFFSET],
-                    fields[LAST_OFFSET_DELTA],
-                    fields[MAX_TIMESTAMP],
-                    fields[ATTRIBUTES],
-                    now_ms,
-                )
+        markers.replay(producers, segment, first[0] if first else segment.size, now_ms)
     return producers, recovery_point
 
 

@@ -9,13 +9,16 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
-from skidway.errors import InvalidRecord
+from skidway.errors import CorruptMessage, InvalidRecord
 from skidway.ports import Buffer
-from skidway.records.record import Record, build_batch
+from skidway.records.record import Record, build_batch, read_records
 
 _KEY = Struct(">hh")
 _MARKER = Struct(">hi")
 _VERSION = 0
+
+MARKER_BYTES_MAX = 4096
+"""A marker has 78 bytes. A control batch that is larger than this is none."""
 
 
 class ControlType(IntEnum):
@@ -61,6 +64,14 @@ def read_end_transaction(record: Record) -> EndTransaction:
     if version < 0:
         raise InvalidRecord(f"an end-of-transaction marker of version {version}")
     return EndTransaction(kind == ControlType.COMMIT, coordinator_epoch)
+
+
+def read_marker(batch: Buffer) -> EndTransaction | None:
+    """What the control batch that begins the buffer says of a transaction; None if it ends none, or is empty."""
+    try:
+        return read_end_transaction(next(read_records(batch, decompressed_bytes_max=MARKER_BYTES_MAX)))
+    except (StopIteration, InvalidRecord, CorruptMessage):
+        return None
 
 
 def end_transaction_batch(

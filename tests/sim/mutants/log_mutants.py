@@ -81,8 +81,8 @@ def producers_not_replayed() -> Iterator[None]:
     """Batches behind the snapshot do not count for their producers (KAFKA-5829)."""
     original = Replay._state
 
-    def state(self: Replay, fields: tuple[int, ...]) -> None:
-        original(self, (*fields[:9], -1, *fields[10:]))
+    def state(self: Replay, fields: tuple[int, ...], *rest: Any) -> None:
+        original(self, (*fields[:9], -1, *fields[10:]), *rest)
 
     with patch.object(Replay, "_state", state):
         yield
@@ -141,8 +141,8 @@ def epochs_not_replayed() -> Iterator[None]:
     """After a crash nobody knows where an epoch began (KAFKA-10432)."""
     original = Replay._state
 
-    def state(self: Replay, fields: tuple[int, ...]) -> None:
-        original(self, (*fields[:2], -1, *fields[3:]))
+    def state(self: Replay, fields: tuple[int, ...], *rest: Any) -> None:
+        original(self, (*fields[:2], -1, *fields[3:]), *rest)
 
     with patch.object(Replay, "_state", state):
         yield

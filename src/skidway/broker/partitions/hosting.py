@@ -229,7 +229,9 @@ class Hosting:
         for cut in log.cuts:
             self._report(LogCut(log.directory, cut))
         alone = self.whereabouts.is_only_here(topic, index)
-        if not log.quarantined and not alone:
+        if alone:
+            log.producers.transactions.commit(log.high_watermark)
+        elif not log.quarantined:
             try:
                 # What came after may be on no other replica; the leader will tell.
                 log.begin_at(self._logs.saved_watermarks.get((topic.name, index), 0))

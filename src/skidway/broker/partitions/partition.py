@@ -34,8 +34,16 @@ from skidway.log.logs import partition_metadata
 from skidway.log.settings import LogSettings
 from skidway.metadata.topic_configs import TopicConfig
 from skidway.metadata.topic_names import is_internal
-from skidway.ports import Buffer, FileSlice
-from skidway.records.batch import TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader, TimestampType
+from skidway.ports import Buffer, Disk, FileSlice
+from skidway.records.batch import (
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    TimestampType,
+    read_header,
+    set_timestamps,
+)
+from skidway.records.control import EndTransaction, end_transaction_batch
 from skidway.records.validation import TopicRules, Validated, validate
 from skidway.replica.follower import NEVER_MS
 from skidway.replica.leader import ACKS_ALL, Damaged, Leader, Leadership, NotLeading, Proposal
@@ -281,6 +289,17 @@ class Partition:
                 self.turn.wants_sync(self)
         return base_offset
 
+    def write_marker(
+        self, producer_id: int, producer_epoch: int, marker: EndTransaction, transaction_version: int, wall_ms: int
+    ) -> int:
+        """End a transaction, in internal topics too; returns the end offset, as `produce`. Errors: not written."""
+        self.leader.admit(ACKS_ALL)
+        if self.log.health is not SOUND:
+            raise self.log.refusal()
+        self.log.producers.check_marker(producer_id, producer_epoch, marker, transaction_version)
+        batch = marker_batch(producer_id, producer_epoch, marker, self.rules.timestamp_type, wall_ms)
+        return self.append(batch, read_header(batch), wall_ms) + 1
+
     def divergence(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
         """Where a follower's log parts from this one, if it does: (epoch, where that ends here).
 
@@ -360,19 +379,8 @@ class Partition:
 
     def restart_at(self, offset: int, wall_ms: int) -> None:
         """Begin anew, empty, at `offset`: the leader has nothing that would follow what is here."""
-        self._restore_directory()
+        restore_directory(self.log.disk, self.log.directory, self.topic_id)
         self.log.restart_at(offset, wall_ms)
-
-    def _restore_directory(self) -> None:
-        """Somebody may have removed it, or the file that says which topic it belongs to."""
-        disk, directory = self.log.disk, self.log.directory
-        try:
-            if not disk.exists(f"{directory}/{PARTITION_METADATA}"):
-                disk.make_directory(directory)
-                disk.write_atomic(f"{directory}/{PARTITION_METADATA}", partition_metadata(self.topic_id))
-                disk.sync_directory("")
-        except OSError as error:
-            raise StorageError(f"cannot create {directory} again: {error}") from error
 
     def advance(self, high_watermark: int) -> None:
         """The watermark follows from what other nodes stored, or from what the leader says."""
@@ -479,6 +487,26 @@ class Journal:
         self, offset: int, max_bytes: int, upto: Bound = Bound.HIGH_WATERMARK, *, min_one: bool = True
     ) -> FileSlice | None:
         return self._partition.log.read(offset, max_bytes, upto, min_one=min_one)
+
+
+def marker_batch(
+    producer_id: int, producer_epoch: int, marker: EndTransaction, timestamp_type: TimestampType, wall_ms: int
+) -> bytearray:
+    batch = end_transaction_batch(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=wall_ms)
+    if timestamp_type == TimestampType.LOG_APPEND_TIME:
+        set_timestamps(batch, timestamp_type, wall_ms)
+    return batch
+
+
+def restore_directory(disk: Disk, directory: str, topic_id: bytes) -> None:
+    """Somebody may have removed it, or the file that says which topic it belongs to."""
+    try:
+        if not disk.exists(f"{directory}/{PARTITION_METADATA}"):
+            disk.make_directory(directory)
+            disk.write_atomic(f"{directory}/{PARTITION_METADATA}", partition_metadata(topic_id))
+            disk.sync_directory("")
+    except OSError as error:
+        raise StorageError(f"cannot create {directory} again: {error}") from error
 
 
 def topic_rules(config: TopicConfig, limits: Limits) -> TopicRules:

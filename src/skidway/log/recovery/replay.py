@@ -6,12 +6,14 @@ checksum. The first one that does not, or whose offset goes back, ends the log: 
 
 from crc32c import crc32c
 
+from skidway.log import markers
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.producers import Producers
 from skidway.log.segment import Segment
 from skidway.ports import File
-from skidway.records.batch import CHECKED_POSITION, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
+from skidway.records.batch import CHECKED_POSITION, CONTROL_BIT, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
 from skidway.records.header_fields import (
+    ATTRIBUTES,
     BASE_OFFSET,
     BATCH_LENGTH,
     CRC,
@@ -84,7 +86,7 @@ class Replay:
                 if (
                     fields[PRODUCER_ID] >= 0 or fields[LEADER_EPOCH] > self.epochs.latest
                 ) and last >= self.producers_from:
-                    self._state(fields)
+                    self._state(fields, chunk[at:end])
                 self.next_offset = last + 1
                 at = end
             if at == 0:
@@ -92,14 +94,15 @@ class Replay:
             position += at
         return position
 
-    def _state(self, fields: tuple[int, ...]) -> None:
-        base_offset, _, epoch, _, _, attributes, delta, _, timestamp, producer_id, producer_epoch, sequence, _ = fields
-        if epoch > self.epochs.latest:
-            self.epochs.assign(epoch, base_offset)
-        if producer_id >= 0:
-            self.producers.record(
-                producer_id, producer_epoch, sequence, base_offset, delta, timestamp, attributes, self.now_ms
-            )
+    def _state(self, fields: tuple[int, ...], batch: memoryview) -> None:
+        if fields[LEADER_EPOCH] > self.epochs.latest:
+            self.epochs.assign(fields[LEADER_EPOCH], fields[BASE_OFFSET])
+        if fields[PRODUCER_ID] < 0:
+            return
+        if fields[ATTRIBUTES] & CONTROL_BIT:
+            markers.note(self.producers, batch, fields, self.now_ms)
+        else:
+            markers.record(self.producers, fields, self.now_ms)
 
 
 def file_crc(file: File, position: int, size: int) -> int:

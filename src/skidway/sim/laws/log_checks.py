@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from skidway.broker.events import Event
 from skidway.errors import CorruptMessage, StorageError
+from skidway.log import markers
 from skidway.log.bounds import Bound
 from skidway.log.durability.checkpoints import DAMAGED, TRUNCATED
 from skidway.log.epochs import LeaderEpochs
@@ -105,18 +106,11 @@ def _check_producers(who: str, log: Log, batches: list[tuple[BatchHeader, bytes]
     if log.start_offset or log.settings.compact:
         return  # what was deleted may still be remembered
     replayed = Producers(count_max=log.producers.count_max, expiry_ms=log.producers.expiry_ms)
-    for header, _ in batches:
-        if header.producer_id >= 0:
-            replayed.record(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.base_offset,
-                header.last_offset_delta,
-                header.max_timestamp,
-                header.attributes,
-                0,
-            )
+    for header, data in batches:
+        if header.is_control and header.producer_id >= 0:
+            markers.note(replayed, data, header, 0)
+        elif header.producer_id >= 0:
+            markers.record(replayed, header, 0)
     if replayed.state() != log.producers.state():
         raise Violation(
             "producer-state",
