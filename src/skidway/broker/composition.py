@@ -227,7 +227,7 @@ class Rooms:
         producer_ids = ProducerIds(
             blocks_from_controller(self.controller.ask, node_id, lambda: self.registration.epoch)
         )
-        transactions = TransactionCoordinators(surroundings, producer_ids.take)
+        transactions = TransactionCoordinators(surroundings, producer_ids.take, ground.peers, ground.waiting)
         self.coordinators: dict[str, Coordinators[Any, Any]] = {groups.kind.topic: groups}
         """Of every kind that clients may see, by the topic they are kept in."""
         if world.settings.experimental_transactions:

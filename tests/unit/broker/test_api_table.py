@@ -32,6 +32,9 @@ DOCUMENTED = """
     22 Write TransactionalId | IdempotentWrite Cluster
     23 ClusterAction Cluster | Describe Topic
     24 Write TransactionalId | Write Topic
+    25 Write TransactionalId | Read Group
+    26 Write TransactionalId
+    27 Alter Cluster | ClusterAction Cluster
     29 Describe Cluster
     30 Alter Cluster
     31 Alter Cluster
@@ -58,6 +61,8 @@ DOCUMENTED = """
     62 ClusterAction Cluster
     63 ClusterAction Cluster
     64 Alter Cluster
+    65 Describe TransactionalId
+    66 Describe TransactionalId
     67 ClusterAction Cluster
     68 Read Group
     69 Describe Group
@@ -80,6 +85,7 @@ CHECKED_BESIDES = """
     33 AlterConfigs Group
     43 Alter Cluster
     44 AlterConfigs Group
+    65 Describe Topic
     68 Describe Topic
     69 Describe Topic
     80 Alter Cluster

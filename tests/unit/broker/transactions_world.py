@@ -4,6 +4,9 @@ from typing import Any
 
 from broker_world import Peer, World, part
 
+from skidway.records.batch import iter_headers
+from skidway.records.control import EndTransaction, read_end_transaction
+from skidway.records.record import read_records
 from skidway.sim.world.disk import SimDisk
 from skidway.transactions.settings import TransactionSettings
 
@@ -47,10 +50,59 @@ class Transactions:
         assert reply.error_code == 0
         return [codes(result.topic_results) for result in reply.results_by_transaction]
 
+    def end(self, producer: Any, commit: bool = True, version: int = 3, key: str = ID) -> Any:
+        fields = {"transactional_id": key, "producer_id": producer[0], "producer_epoch": producer[1]}
+        return self.peer.call("EndTxn", version=version, committed=commit, **fields)
+
+    def write_markers(self, *markers: Any, version: int = 2) -> list[dict[Any, int]]:
+        """Codes by place, of each marker."""
+        reply = self.peer.call("WriteTxnMarkers", version=version, markers=list(markers))
+        return [
+            {
+                (topic.name, partition.partition_index): partition.error_code
+                for topic in marker.topics
+                for partition in topic.partitions
+            }
+            for marker in reply.markers
+        ]
+
+    def markers(self, topic: str = "t", index: int = 0) -> list[tuple[int, int, bool]]:
+        """(producer id, epoch, committed) of those in a partition, in order."""
+        return markers_in(self.world.partition(topic, index))
+
     def state(self, key: str = ID) -> Any:
         """What the coordinator knows of an id."""
         machines = [each.host.machine for each in self.world.node.rooms.services.transactions.loaded.values()]
         return next((machine.transactions[key] for machine in machines if key in machine.transactions), None)
+
+
+def markers_in(partition: Any) -> list[tuple[int, int, bool]]:
+    """(producer id, epoch, committed) of those in a partition, in order."""
+    return [(producer_id, epoch, end.committed) for producer_id, epoch, end in ends_in(partition)]
+
+
+def ends_in(partition: Any) -> list[tuple[int, int, EndTransaction]]:
+    found: list[tuple[int, int, EndTransaction]] = []
+    for segment in partition.log.segments:
+        data = segment.file.read_at(0, segment.size)
+        for position, header in iter_headers(data):
+            if header.is_control:
+                batch = data[position : position + header.size]
+                (record,) = read_records(batch, decompressed_bytes_max=1_000)
+                found.append((header.producer_id, header.producer_epoch, read_end_transaction(record)))
+    return found
+
+
+def marker(
+    producer: Any,
+    *places: tuple[str, int],
+    commit: bool = True,
+    coordinator_epoch: int = 0,
+    transaction_version: int = 0,
+) -> Any:
+    topics = topics_of("WriteTxnMarkers", "WritableTxnMarkerTopic", places)
+    fields = *producer, commit, topics, coordinator_epoch, transaction_version
+    return part("WriteTxnMarkers", "WritableTxnMarker", *fields)
 
 
 def topics_of(api_name: str, struct: str, places: tuple[tuple[str, int], ...]) -> list[Any]:
@@ -72,3 +124,7 @@ def codes(topics: Any) -> dict[Any, int]:
         for topic in topics
         for result in topic.results_by_partition
     }
+
+
+def places_of(topics: Any) -> set[tuple[str, int]]:
+    return {(topic.topic, index) for topic in topics for index in topic.partitions}

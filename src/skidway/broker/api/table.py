@@ -31,6 +31,7 @@ from skidway.broker.api.rights import (
     transactional_id,
 )
 from skidway.broker.handlers import (
+    add_offsets_to_txn,
     add_partitions_to_txn,
     add_raft_voter,
     allocate_producer_ids,
@@ -60,8 +61,10 @@ from skidway.broker.handlers import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
     end_quorum_epoch,
+    end_txn,
     envelope,
     fetch,
     fetch_snapshot,
@@ -75,6 +78,7 @@ from skidway.broker.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -85,6 +89,7 @@ from skidway.broker.handlers import (
     sync_group,
     unregister_broker,
     vote,
+    write_txn_markers,
 )
 from skidway.broker.services import Services
 from skidway.broker.settings import NodeSettings
@@ -239,6 +244,12 @@ SERVED: dict[int, ServedApi] = {row.key: row for row in _ROWS}
 """By key, in the order of keys."""
 _TRANSACTION_ROWS = (
     _for_clients(24, add_partitions_to_txn.handle, transactional_id(WRITE), topic(WRITE), cluster(CLUSTER_ACTION)),
+    _for_clients(25, add_offsets_to_txn.handle, transactional_id(WRITE), group(READ)),
+    _for_clients(26, end_txn.handle, transactional_id(WRITE)),
+    # Of coordinators, and of admins that end what hangs.
+    _for_clients(27, write_txn_markers.handle, cluster(ALTER), cluster(CLUSTER_ACTION)),
+    _for_clients(65, describe_transactions.handle, transactional_id(DESCRIBE), topic(DESCRIBE)),
+    _for_clients(66, list_transactions.handle, transactional_id(DESCRIBE)),
 )
 EXPERIMENTAL: dict[int, ServedApi] = {row.key: row for row in _TRANSACTION_ROWS}
 """Served beside the others where `experimental_transactions` is on."""

@@ -27,6 +27,9 @@ PRODUCE_KEY = 0
 SOFTWARE_SINCE = 3
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 METADATA_VERSION_MIN = 7
+TRANSACTIONS = "transaction.version"
+TRANSACTIONS_VERSION = 2
+"""Clients that know it let brokers add partitions, and take a new epoch at every end."""
 
 
 def handle(node: Services, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -42,6 +45,11 @@ def handle(node: Services, call: Call, request: ApiVersionsRequest) -> ApiVersio
     response.supported_features = [SupportedFeatureKey("metadata.version", METADATA_VERSION_MIN, level)]
     response.finalized_features_epoch = node.quorum.published_offset
     response.finalized_features = [FinalizedFeatureKey("metadata.version", level, level)]
+    if node.world.settings.experimental_transactions:
+        response.supported_features.append(SupportedFeatureKey(TRANSACTIONS, 0, TRANSACTIONS_VERSION))
+        response.finalized_features.append(
+            FinalizedFeatureKey(TRANSACTIONS, TRANSACTIONS_VERSION, TRANSACTIONS_VERSION)
+        )
     return response
 
 

@@ -1,0 +1,298 @@
+"""Sends the markers that transaction coordinators of this node ask for, until every partition has answered.
+
+Each marker goes to whoever leads its partition then: into the log if that is this node, else with WriteTxnMarkers.
+Markers of many transactions share a request, and few requests are under way to one node. A partition that does not
+take its marker gets it again after a pause that grows. One whose topic is gone needs none. Two answers end it for the
+whole transaction: another coordinator has taken over (TRANSACTION_COORDINATOR_FENCED), or another producer
+(INVALID_PRODUCER_EPOCH).
+
+What is asked of this node in one go is worked on in steps, in the order in which it was asked.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from skidway.broker.cluster.peers import Peers
+from skidway.broker.coordinators.host import Coordinator
+from skidway.broker.coordinators.markers import Marker, MarkerWriter
+from skidway.broker.world import World
+from skidway.errors import ErrorCode, ProtocolError
+from skidway.metadata.image import Image
+from skidway.records.control import EndTransaction
+from skidway.transactions.coordinator import TransactionCoordinator
+from skidway.transactions.operations import MarkersWritten, WriteMarkers
+from skidway.transactions.records import BUMPING_VERSION, TransactionRecord
+from skidway.transactions.transaction import Place
+from skidway.wire.message import Message
+from skidway.wire.schema.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+OneCoordinator = Coordinator[TransactionCoordinator, TransactionRecord]
+Answer = Callable[[ProtocolError | None], None]
+
+CHANNEL = "markers"
+TIMEOUT_MS = 15_000
+"""Longer than a leader waits until a marker is committed."""
+REQUESTS_MAX = 4
+"""Under way to one node."""
+REQUEST_PLACES_MAX = 1_000
+STEP_PLACES = 100
+"""Some milliseconds' worth, where each is written to a log here."""
+RETRY_MS_MIN, RETRY_MS_MAX = 50, 1_000
+FINAL = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+
+class Task:
+    """The markers of one transaction."""
+
+    __slots__ = ("coordinator", "delayed", "effect", "left", "retry_ms")
+
+    def __init__(self, coordinator: OneCoordinator, effect: WriteMarkers) -> None:
+        self.coordinator = coordinator
+        self.effect = effect
+        self.left = len(effect.places)
+        """Places that the coordinator does not know to be done."""
+        self.delayed: list[Place] = []
+        """Tried in vain, until the pause is over."""
+        self.retry_ms = RETRY_MS_MIN
+
+    @property
+    def key(self) -> tuple[OneCoordinator, str]:
+        return self.coordinator, self.effect.transactional_id
+
+    @property
+    def version(self) -> int:
+        return BUMPING_VERSION if self.effect.bumps else 0
+
+    @property
+    def coordinator_epoch(self) -> int:
+        return self.coordinator.partition.leader.epoch
+
+    @property
+    def marker(self) -> Marker:
+        effect = self.effect
+        end = EndTransaction(effect.commit, self.coordinator_epoch)
+        return Marker(effect.producer_id, effect.epoch, end, self.version)
+
+
+Wanted = tuple[Task, Place]
+
+
+class _Lane:
+    """What waits for one node."""
+
+    __slots__ = ("under_way", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Wanted] = deque()
+        self.under_way = 0
+
+
+class MarkerSender:
+    def __init__(
+        self,
+        world: World,
+        image: Image,
+        peers: Peers,
+        writer: MarkerWriter,
+        later: Callable[[Callable[[], None]], None],
+        is_current: Callable[[OneCoordinator], bool],
+        tell: Callable[[OneCoordinator, MarkersWritten, Answer], None],
+    ) -> None:
+        """`later` has something done in another turn. `tell` tells a coordinator which partitions are done; the answer
+        comes when it has stored that, or why it has not."""
+        self._world = world
+        self._image = image
+        self._peers = peers
+        self._writer = writer
+        self._later = later
+        self._is_current = is_current
+        self._tell = tell
+        self._tasks: dict[tuple[OneCoordinator, str], Task] = {}
+        self._todo: deque[tuple[Task, Iterator[Place]]] = deque()
+        self._lanes: dict[int, _Lane] = {}
+        self._done: dict[Task, list[Place]] = {}
+        self._is_planned = False
+
+    @property
+    def task_count(self) -> int:
+        """Transactions that wait for markers."""
+        return len(self._tasks)
+
+    def send(self, coordinator: OneCoordinator, effect: WriteMarkers) -> None:
+        task = Task(coordinator, effect)
+        # One transaction of an id at a time: what an earlier effect asked for is over, or is asked for again by this.
+        self._tasks[task.key] = task
+        if effect.places:
+            # Sorted: the order of a set differs from run to run.
+            self._todo.append((task, iter(sorted(effect.places))))
+        else:
+            self._done[task] = []
+        self._plan()
+
+    def _plan(self) -> None:
+        if not self._is_planned:
+            self._is_planned = True
+            self._later(self._work)
+
+    def _work(self) -> None:
+        """One step."""
+        self._is_planned = False
+        self._tell_done()
+        for _ in range(STEP_PLACES):
+            if not self._todo:
+                break
+            task, places = self._todo[0]
+            place = next(places, None) if self._is_wanted(task) else None
+            if place is None:
+                self._todo.popleft()
+            else:
+                self._route(task, place)
+        if self._todo or self._done:
+            self._plan()
+        if not self._todo:
+            for node_id in self._lanes:
+                self._ask(node_id)
+
+    def _is_wanted(self, task: Task) -> bool:
+        """Whether nobody else has taken over: another coordinator, or a later effect of the same one."""
+        if self._tasks.get(task.key) is not task:
+            return False
+        if self._is_current(task.coordinator):
+            return True
+        del self._tasks[task.key]
+        return False
+
+    def _route(self, task: Task, place: Place) -> None:
+        topic, index = place
+        known = self._image.topics.get(topic)
+        if known is None or index >= len(known.partitions):
+            # This node knew the topic when it was added, or has read what the node read that did: it is deleted.
+            self._on_done(task, place)
+            return
+        leader = known.partitions[index].leader
+        if leader == self._world.settings.node_id:
+            now_ms = self._world.clock.monotonic_ms()
+            self._writer.write(topic, index, task.marker, now_ms, partial(self._on_code, task, place))
+            return
+        broker = self._image.brokers.get(leader)
+        if broker is None or broker.fenced:
+            self._again(task, [place])
+            return
+        lane = self._lanes.setdefault(leader, _Lane())
+        lane.waiting.append((task, place))
+        if len(lane.waiting) >= REQUEST_PLACES_MAX:
+            self._ask(leader)
+
+    # --- other nodes ---
+
+    def _ask(self, node_id: int) -> None:
+        lane = self._lanes[node_id]
+        while lane.waiting and lane.under_way < REQUESTS_MAX:
+            wanted = [lane.waiting.popleft() for _ in range(min(len(lane.waiting), REQUEST_PLACES_MAX))]
+            wanted = [(task, place) for task, place in wanted if self._is_wanted(task)]
+            if not wanted:
+                continue
+            lane.under_way += 1
+            now_ms = self._world.clock.monotonic_ms()
+            respond = partial(self._on_response, node_id, wanted)
+            self._peers.ask(node_id, CHANNEL, _request(wanted), now_ms, TIMEOUT_MS, respond)
+
+    def _on_response(self, node_id: int, wanted: list[Wanted], response: Message | None) -> None:
+        self._lanes[node_id].under_way -= 1
+        codes = _codes(response) if isinstance(response, WriteTxnMarkersResponse) else {}
+        for task, place in wanted:
+            # No answer is no promise: it gets another one.
+            code = codes.get((task.effect.producer_id, *place), ErrorCode.REQUEST_TIMED_OUT)
+            self._on_code(task, place, code)
+        self._ask(node_id)
+
+    # --- what became of it ---
+
+    def _on_code(self, task: Task, place: Place, code: int) -> None:
+        if not self._is_wanted(task):
+            return
+        if code == ErrorCode.NONE:
+            self._on_done(task, place)
+        elif code in FINAL:
+            del self._tasks[task.key]
+        else:
+            self._again(task, [place])
+
+    def _on_done(self, task: Task, place: Place) -> None:
+        task.retry_ms = RETRY_MS_MIN
+        self._done.setdefault(task, []).append(place)
+        self._plan()
+
+    def _again(self, task: Task, places: list[Place]) -> None:
+        if not task.delayed:
+            now_ms = self._world.clock.monotonic_ms()
+            self._world.timers.at(now_ms + task.retry_ms, lambda: self._resume(task))
+            task.retry_ms = min(2 * task.retry_ms, RETRY_MS_MAX)
+        task.delayed += places
+
+    def _resume(self, task: Task) -> None:
+        delayed, task.delayed = task.delayed, []
+        if self._is_wanted(task):
+            self._todo.append((task, iter(delayed)))
+            self._plan()
+
+    def _tell_done(self) -> None:
+        done, self._done = self._done, {}
+        for task, places in done.items():
+            if self._is_wanted(task):
+                operation = MarkersWritten(task.effect.transactional_id, task.effect.number, places)
+                self._tell(task.coordinator, operation, partial(self._on_told, task, places))
+
+    def _on_told(self, task: Task, places: list[Place], failed: ProtocolError | None) -> None:
+        if failed is not None and self._is_wanted(task):
+            # It could not be stored. The markers are written once more before it is tried again: simpler than to
+            # remember two kinds of delays, and it does no harm.
+            if places:
+                self._again(task, places)
+            else:
+                self._world.timers.at(self._world.clock.monotonic_ms() + RETRY_MS_MAX, partial(self._put_back, task))
+            return
+        task.left -= len(places)
+        if task.left == 0 and self._tasks.get(task.key) is task:
+            del self._tasks[task.key]
+
+    def _put_back(self, task: Task) -> None:
+        self._done.setdefault(task, [])
+        self._plan()
+
+
+def _request(wanted: Iterable[Wanted]) -> WriteTxnMarkersRequest:
+    topics: dict[Task, dict[str, list[int]]] = {}
+    for task, (topic, index) in wanted:
+        topics.setdefault(task, {}).setdefault(topic, []).append(index)
+    return WriteTxnMarkersRequest(
+        [
+            WritableTxnMarker(
+                producer_id=task.effect.producer_id,
+                producer_epoch=task.effect.epoch,
+                transaction_result=task.effect.commit,
+                topics=[WritableTxnMarkerTopic(topic, indexes) for topic, indexes in named.items()],
+                coordinator_epoch=task.coordinator_epoch,
+                transaction_version=task.version,
+            )
+            for task, named in topics.items()
+        ]
+    )
+
+
+def _codes(response: WriteTxnMarkersResponse) -> dict[tuple[int, str, int], int]:
+    """By producer id, topic and partition."""
+    return {
+        (marker.producer_id, topic.name, partition.partition_index): partition.error_code
+        for marker in response.markers
+        for topic in marker.topics
+        for partition in topic.partitions
+    }
