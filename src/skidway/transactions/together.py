@@ -15,7 +15,8 @@ from skidway.transactions.ending import AnswerAgain, End, Verdict, asks_again, f
 from skidway.transactions.operations import Participant
 from skidway.transactions.transaction import Ended, Ending, Ongoing, Transaction
 
-PARTICIPANTS_MAX = 10_000
+PARTICIPANTS_MAX = 1_000
+"""One decision is one turn: so many take some 40 ms."""
 
 
 def check_participants(participants: Sequence[Participant]) -> None:

@@ -90,6 +90,7 @@ CHECKED_BESIDES = """
     69 Describe Topic
     80 Alter Cluster
     81 Alter Cluster
+    30000 Write TransactionalId
 """
 
 SERVED = {**FOR_ALL, **EXPERIMENTAL}

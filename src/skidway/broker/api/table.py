@@ -44,6 +44,7 @@ from skidway.broker.handlers import (
     begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
+    commit_transactions,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
@@ -250,6 +251,7 @@ _TRANSACTION_ROWS = (
     _for_clients(27, write_txn_markers.handle, cluster(ALTER), cluster(CLUSTER_ACTION)),
     _for_clients(65, describe_transactions.handle, transactional_id(DESCRIBE), topic(DESCRIBE)),
     _for_clients(66, list_transactions.handle, transactional_id(DESCRIBE)),
+    _for_clients(30000, commit_transactions.handle, transactional_id(WRITE)),
 )
 EXPERIMENTAL: dict[int, ServedApi] = {row.key: row for row in _TRANSACTION_ROWS}
 """Served beside the others where `experimental_transactions` is on."""

@@ -180,6 +180,11 @@ class Coordinators(Generic[MachineType, Record]):
             raise CoordinatorNotAvailable(f"the partition for {key} has no leader now: retry")
         return broker
 
+    def place_of(self, key: str) -> int:
+        """The partition that keeps a key, as far as this node knows; -1 while there is no topic."""
+        topic = self._image.topics.get(self.kind.topic)
+        return -1 if topic is None else self.kind.place(key, len(topic.partitions))
+
     def submit(
         self, key: str, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
     ) -> None:

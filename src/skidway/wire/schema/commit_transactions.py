@@ -25,5 +25,5 @@ class CommittedTransaction(Message):
 class CommitTransactionsResponse(Message, key=30000, versions="0", flexible="0+"):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+")
+    error_message: str | None = string("0+", default=None, nullable="0+")
     transactions: list[CommittedTransaction] = array(CommittedTransaction, "0+")
