@@ -289,6 +289,16 @@ class ProducerFenced(ProtocolError):
     code = ErrorCode.PRODUCER_FENCED
 
 
+class TransactionAbortable(ProtocolError):
+    """The producer has to abort its transaction, and can go on with the next one."""
+
+    code = ErrorCode.TRANSACTION_ABORTABLE
+
+
+class TransactionalIdAuthorizationFailed(ProtocolError):
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
 class TransactionalIdNotFound(ProtocolError):
     code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 

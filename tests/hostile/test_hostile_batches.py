@@ -17,7 +17,7 @@ FIELDS = (
     "base_offset length epoch magic crc attributes last_delta first_ts max_ts producer_id producer_epoch sequence count"
 )
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-NOT_ACCEPTED = {2, 10, 32, 35, 42, 43, 48, 56, 76, 87}
+NOT_ACCEPTED = {2, 10, 32, 35, 42, 43, 48, 53, 56, 76, 87}
 """Corrupt, too large, invalid timestamp, and their kin: never 0 and never -1 (a bug)."""
 
 

@@ -20,6 +20,7 @@ from skidway.broker.cluster.quorum_host import QuorumHost, Subscriber
 from skidway.broker.cluster.registration import Registration
 from skidway.broker.coordinators.groups import TopicsView, group_coordinators
 from skidway.broker.coordinators.host import Coordinators, Surroundings
+from skidway.broker.coordinators.transaction_questions import TransactionQuestions
 from skidway.broker.coordinators.transactions import TransactionCoordinators
 from skidway.broker.counts import Counts
 from skidway.broker.identity import Identity
@@ -243,7 +244,6 @@ class Rooms:
             partitions=hosting.partitions,
             hosting=hosting,
             room=self.room,
-            damaged=self.damaged,
             quorum=self.quorum,
             controller=self.controller,
             registration=self.registration,
@@ -255,5 +255,6 @@ class Rooms:
             replica_polls=self.replica_polls,
             groups=groups,
             transactions=transactions,
+            questions=TransactionQuestions(world, ground.peers, transactions),
             coordinators=self.coordinators,
         )

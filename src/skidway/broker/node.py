@@ -242,8 +242,8 @@ class Node:
 
     @property
     def has_long_work(self) -> bool:
-        """Whether requests are worked on that take more than one turn."""
-        return self.world.slices.under_way > 0
+        """Whether requests are worked on that take more than one turn. Those that only wait for an answer are not."""
+        return self.world.slices.under_way > self.world.slices.asking
 
     def on_time(self, now_ms: int) -> None:
         self.timers.fire(now_ms)

@@ -16,10 +16,10 @@ from skidway.broker.cluster.quorum_host import QuorumHost
 from skidway.broker.cluster.registration import Registration
 from skidway.broker.coordinators.groups import GroupCoordinators, TopicsView
 from skidway.broker.coordinators.host import Coordinators
+from skidway.broker.coordinators.transaction_questions import TransactionQuestions
 from skidway.broker.coordinators.transactions import TransactionCoordinators
 from skidway.broker.counts import Counts
 from skidway.broker.partitions.catalog import Partitions
-from skidway.broker.partitions.damaged import DamagedCopies
 from skidway.broker.partitions.hosting import Hosting
 from skidway.broker.partitions.partition import Partition
 from skidway.broker.partitions.room import Room
@@ -45,7 +45,6 @@ class Services:
     partitions: Partitions
     hosting: Hosting
     room: Room
-    damaged: DamagedCopies
     quorum: QuorumHost
     controller: ControllerAccess
     registration: Registration
@@ -57,6 +56,8 @@ class Services:
     replica_polls: FollowerFetches
     groups: GroupCoordinators
     transactions: TransactionCoordinators
+    questions: TransactionQuestions
+    """To coordinators of transactions, on whatever node."""
     coordinators: dict[str, Coordinators[Any, Any]]
     """Of every kind that clients may see, by the topic they are kept in."""
     waiting_bytes: int = 0

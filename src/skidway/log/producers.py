@@ -157,6 +157,14 @@ class Producers:
         """The first offset of the transaction that the producer has open; -1 if it has none."""
         return self.transactions.first_offset(producer_id)
 
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has a transaction open that is of this epoch."""
+        packed = self._packed.get(producer_id)
+        if packed is None or self.transactions.first_offset(producer_id) < 0:
+            return False
+        known_epoch: int = _EPOCH.unpack_from(packed)[0]
+        return epoch == known_epoch
+
     def clear(self) -> None:
         self._packed = {}
         self.transactions = OpenTransactions()

@@ -31,7 +31,7 @@ OPENED_MAX = 4
 class Work:
     """One piece of work. `done` takes its result, `failed` the error it ended with."""
 
-    __slots__ = ("_done", "_failed", "_slices", "_steps", "_value", "over", "waits")
+    __slots__ = ("_done", "_failed", "_slices", "_steps", "_value", "asks", "over", "waits")
 
     def __init__(
         self,
@@ -48,6 +48,8 @@ class Work:
         self.over = False
         self.waits = False
         """For a worker or for an answer."""
+        self.asks = False
+        """Waits for an answer."""
 
     def cancel(self) -> None:
         """Nobody wants it any more. Neither `done` nor `failed` is called."""
@@ -69,6 +71,8 @@ class Slices:
         """Jobs that workers have."""
         self.under_way = 0
         """How many have begun and are not over: those that are ready, and those that wait."""
+        self.asking = 0
+        """Of those, how many wait for an answer."""
 
     def __len__(self) -> int:
         """How many are ready to go on."""
@@ -146,6 +150,7 @@ class Slices:
     def _end(self, work: Work) -> None:
         work.over = True
         self.under_way -= 1
+        self._stop_asking(work)
         if not self.under_way:
             self._jobs.clear()  # of those that were cancelled: a job may hold megabytes
         if work in self._holders:
@@ -167,11 +172,18 @@ class Slices:
         def answer(value: Any) -> None:
             assert work.waits or work.over, "a question is answered once"
             work.waits = False
+            self._stop_asking(work)
             work._value = value
             if not work.over:
                 self._line_up(work)
 
+        work.asks = True
+        self.asking += 1
         wanted.ask(answer)
+
+    def _stop_asking(self, work: Work) -> None:
+        self.asking -= work.asks
+        work.asks = False
 
 
 def for_a_while(clock: Clock, ms_max: int, step: Callable[[], bool]) -> bool:

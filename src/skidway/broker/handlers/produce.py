@@ -4,17 +4,25 @@ Appends one batch per partition as it is. acks=1 is answered after the append, a
 passed it (with flush=sync: after the sync), acks=0 never: an error then closes the connection, as there is no other
 way to tell. A duplicate of one of a producer's last five batches is answered with the offset of the first.
 Who asks the wrong node is told where the leader is (v10+, KIP-951).
-Not served: transactional batches.
+
+A transactional batch is appended at once if its transaction is open in its partition. The first one waits while the
+transaction's coordinator is asked, once for all of a request; the connection's later requests wait behind it, so a
+producer's batches stay in their order. A batch whose connection closes meanwhile is dropped: the client sends it again
+by another one, and must not find it overtaken by a copy of which it knows nothing. acks=1 counts as acks=all in a
+transaction: what a commit makes visible must not be lost with a leader.
+Not as in Kafka: a request without a transactional id is refused batch by batch; plain ones in it are appended.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from skidway.broker.api.call import Hangup
-from skidway.broker.partitions.partition import Appended, Partition
+from skidway.broker.handlers.transactional_batches import Questioned, have_two_producers, question_about
+from skidway.broker.partitions.partition import Appended, Partition, Unverified
 from skidway.broker.reads.leader_hints import address_of, leader_of
 from skidway.errors import ErrorCode, ProtocolError, StorageError
 from skidway.limits import KIB
@@ -61,6 +69,12 @@ def handle(
         return _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
     if call.now_ms > node.registration.counted_on_until_ms:
         _send_elsewhere(node, call, request)
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        if have_two_producers(request):
+            return _refuse_all(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if acks == 1:
+            acks = request.acks = ACKS_ALL
     by_id = version >= TOPIC_IDS_SINCE
     find: Callable[..., Partition] = node.partitions.find_by_id if by_id else node.partitions.find
     wall_ms = node.world.clock.wall_ms()
@@ -77,8 +91,10 @@ def handle(
                 partition = find(topic.topic_id if by_id else topic.name, data.index) if left >= 0 else None
                 if partition is None or partition.rules.opens:
                     return Production(node, call, request, response, waiting, refused).in_steps(topic, data)
-                appended = partition.produce(records, acks, version, wall_ms)
-                assert isinstance(appended, Appended), "where nothing is opened there is nothing to wait for"
+                appended = partition.produce(records, acks, version, wall_ms, transactional_id)
+                if not isinstance(appended, Appended):
+                    assert isinstance(appended, Unverified), "where nothing is opened there is nothing to wait for"
+                    return Production(node, call, request, response, waiting, refused).in_steps(topic, data, appended)
             except ProtocolError as error:
                 refused = True
                 answers.append(_refuse(node, call, request, partition, data.index, error))
@@ -98,7 +114,7 @@ def handle(
 class Production:
     """A produce request that is continued in later turns: its response as far as it goes, and what it waits for."""
 
-    __slots__ = ("_by_id", "_call", "_node", "_refused", "_request", "_response", "_waiting")
+    __slots__ = ("_by_id", "_call", "_node", "_questioned", "_refused", "_request", "_response", "_waiting")
 
     def __init__(
         self,
@@ -115,10 +131,15 @@ class Production:
         self._response = response
         self._waiting = waiting
         self._refused = refused
+        self._questioned: deque[Questioned] = deque()
+        """What the transaction's coordinator is asked about."""
         self._by_id = call.version >= TOPIC_IDS_SINCE
 
-    def in_steps(self, topic: TopicProduceData, data: PartitionProduceData) -> Steps[ProduceResponse | None]:
-        """From this batch on: they have to be opened, or are too many for one turn.
+    def in_steps(
+        self, topic: TopicProduceData, data: PartitionProduceData, first: Unverified | None = None
+    ) -> Steps[ProduceResponse | None]:
+        """From this batch on: they have to be opened, are too many for one turn, or (the `first`, if it is given)
+        have to wait for their coordinator.
 
         The connection's next request waits until this one is through, so a producer's batches stay in their order.
         """
@@ -128,7 +149,10 @@ class Production:
                 for later in each.partition_data:
                     if later.records is not None:
                         later.records = memoryview(bytearray(later.records))  # type: ignore[arg-type]
-        return self._produce_in_steps(self._from(topic, data))
+            if first is not None:
+                batch, header = first.validated
+                first.validated = bytearray(batch), header
+        return self._produce_in_steps(self._from(topic, data), first)
 
     def _from(self, topic: TopicProduceData, data: PartitionProduceData) -> Iterator[Batch]:
         """This batch of this topic, which has begun, and all behind it."""
@@ -149,25 +173,64 @@ class Production:
             for each in later.partition_data:
                 yield name, answers, each
 
-    def _produce_in_steps(self, batches: Iterator[Batch]) -> Steps[ProduceResponse | None]:
-        node, acks, version = self._node, self._request.acks, self._call.version
+    def _produce_in_steps(self, batches: Iterator[Batch], first: Unverified | None) -> Steps[ProduceResponse | None]:
+        try:
+            yield from self._produce_all(batches, first)
+            if self._questioned:
+                yield from self._append_questioned()
+        finally:
+            # Some are left if the client is gone.
+            for left in self._questioned:
+                left.give_up(self._node.world.clock.wall_ms())
+        return _finish(self._node, self._call, self._request, self._response, self._waiting, self._refused)
+
+    def _produce_all(self, batches: Iterator[Batch], first: Unverified | None) -> Steps[None]:
+        node, request, acks, version = self._node, self._request, self._request.acks, self._call.version
         find: Callable[..., Partition] = node.partitions.find_by_id if self._by_id else node.partitions.find
         for name, answers, data in batches:
-            yield None
             partition: Partition | None = None
             records: memoryview = NO_RECORDS if data.records is None else data.records  # type: ignore[assignment]
             data.records = None  # it may be large, and is not needed again
             try:
                 partition = find(name, data.index)
-                appended = partition.produce(records, acks, version, node.world.clock.wall_ms())
-                if not isinstance(appended, Appended):
-                    appended = yield from appended
+                if first is None:
+                    yield None
+                    wall_ms = node.world.clock.wall_ms()
+                    outcome = partition.produce(records, acks, version, wall_ms, request.transactional_id)
+                else:
+                    outcome, first = first, None
+                if not isinstance(outcome, Appended | Unverified):
+                    outcome = yield from outcome
             except ProtocolError as error:
                 self._refused = True
-                answers.append(_refuse(node, self._call, self._request, partition, data.index, error))
+                answers.append(_refuse(node, self._call, request, partition, data.index, error))
+                continue
+            if isinstance(outcome, Unverified):
+                self._questioned.append(Questioned(partition, outcome, answers, len(answers)))
+                answers.append(PartitionProduceResponse(data.index))
             else:
-                answers.append(self._accept(partition, data.index, appended))
-        return _finish(node, self._call, self._request, self._response, self._waiting, self._refused)
+                answers.append(self._accept(partition, data.index, outcome))
+
+    def _append_questioned(self) -> Steps[None]:
+        """Ask one question about all that wait for it, and append those that the coordinator agrees to."""
+        node, call, request, questioned = self._node, self._call, self._request, self._questioned
+        transactional_id = request.transactional_id
+        assert transactional_id is not None, "nobody is asked without"
+        codes = [ErrorCode.INVALID_TXN_STATE] * len(questioned)
+        if node.world.settings.experimental_transactions:
+            codes = yield question_about(node, call, transactional_id, questioned)
+        for code in codes:
+            yield None
+            one = questioned.popleft()
+            try:
+                wall_ms = node.world.clock.wall_ms()
+                appended = one.append(code, transactional_id, request.acks, call.version, wall_ms)
+            except ProtocolError as error:
+                self._refused = True
+                answer = _refuse(node, call, request, one.partition, one.index, error)
+            else:
+                answer = self._accept(one.partition, one.index, appended)
+            one.answers[one.position] = answer
 
     def _accept(self, partition: Partition, index: int, appended: Appended) -> PartitionProduceResponse:
         log = partition.log

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from skidway.broker.partitions.guards import Guard
 from skidway.broker.partitions.producer_budget import ProducerBudget
 from skidway.broker.partitions.producer_checks import ProducerChecks
 from skidway.broker.partitions.refusals import Refusals
@@ -16,7 +17,6 @@ from skidway.broker.partitions.traffic import Traffic
 from skidway.broker.turn import TurnNotes
 from skidway.errors import (
     InvalidTopic,
-    InvalidTransactionState,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     OffsetOutOfRange,
@@ -54,6 +54,8 @@ from skidway.steps import Steps
 INDEX_ENTRY_BYTES = 8
 UNPACKED_RATIO_MAX = 32
 """A batch that has to be opened may unpack to this many times the largest message."""
+LEGACY_MARKERS = 0
+"""The transaction version of markers that may end a transaction of their own epoch."""
 NO_ROLE = PartitionRole(-1, -1, -1, [], [], {})
 
 
@@ -65,6 +67,18 @@ class Appended:
     end_offset: int
     append_time_ms: int
     """The broker's time on LogAppendTime topics, -1 on others."""
+
+
+@dataclass(slots=True)
+class Unverified:
+    """A batch that its transaction's coordinator has to be asked about. It waits under the guard (`Guards.leave`)."""
+
+    guard: Guard
+    validated: Validated
+
+    @property
+    def header(self) -> BatchHeader:
+        return self.validated[1]
 
 
 class Partition:
@@ -172,9 +186,11 @@ class Partition:
     def lead(self, role: PartitionRole, now_ms: int) -> None:
         """Take the lead in a new epoch, or go on in the same one with other replicas in sync."""
         log, leader = self.log, self.leader
-        if role.leader_epoch != self.role.leader_epoch and log.health is SOUND:
-            # Known even if nothing is written in it: a follower that asks where an earlier epoch ended is told so.
-            log.begin_epoch(role.leader_epoch)
+        if role.leader_epoch != self.role.leader_epoch:
+            self.checks.guards.clear()
+            if log.health is SOUND:
+                # Known even if nothing is written in it: a follower that asks where an earlier epoch ended is told so.
+                log.begin_epoch(role.leader_epoch)
         self.role = role
         if isinstance(log.health, Quarantined) and not self.alone:
             self.leader = Damaged(role, leader.min_in_sync, log.health.why)
@@ -205,8 +221,7 @@ class Partition:
         if role.unclean and role.leader_epoch != self.role.leader_epoch:
             self.unclean = True
         self.role = role
-        # Whoever leads next takes what was refused here, and this node may not remember its producers by then.
-        self.refusals.clear()
+        self.checks.forget()
         self.leader = NotLeading(
             role.leader,
             role.leader_epoch,
@@ -224,12 +239,20 @@ class Partition:
     # As leader.
 
     def produce(
-        self, records: memoryview, acks: int, produce_version: int, wall_ms: int, validated: Validated | None = None
-    ) -> Appended | Steps[Appended]:
+        self,
+        records: memoryview,
+        acks: int,
+        produce_version: int,
+        wall_ms: int,
+        transactional_id: str | None = None,
+        validated: Validated | None = None,
+        asked: Guard | None = None,
+    ) -> Appended | Unverified | Steps[Appended | Unverified]:
         """Check and append one batch. It is committed once the high watermark has passed its end.
 
         In steps if the topic's rules say that the records may have to be looked at; `validated` is then what that
-        found. One method, because each call counts here.
+        found. `asked` is the guard under which the batch waited until its coordinator agreed. One method, because each
+        call counts here.
         """
         if self.internal:
             raise InvalidTopic(f"{self.topic} belongs to the broker")
@@ -241,10 +264,8 @@ class Partition:
                 raise log.refusal()
             checked = validated or validate(records, self.rules, produce_version, wall_ms)
             if not isinstance(checked, tuple):
-                return self._produce_later(records, checked, acks, produce_version, wall_ms)
+                return _produce_later(self, records, checked, acks, produce_version, wall_ms, transactional_id)
             batch, header = checked
-            if header.attributes & TRANSACTIONAL_BIT:
-                raise InvalidTransactionState("transactions are not available yet")
             if header.producer_id >= 0:
                 original = self.checks.check(header, wall_ms)
                 if original is not None:
@@ -253,6 +274,12 @@ class Partition:
                         raise log.refusal()
                     self.refusals.taken(header)
                     return Appended(original, end_offset, -1)
+            if header.attributes & TRANSACTIONAL_BIT:
+                guard = self.checks.question(header, transactional_id, produce_version, asked, wall_ms)
+                if guard is not None:
+                    return Unverified(guard, checked)
+                if asked is not None and (leftover := self.checks.leftover(header)) is not None:
+                    self.write_marker(header.producer_id, *leftover, LEGACY_MARKERS, wall_ms)
             base_offset = self.append(batch, header, wall_ms)
         except (StorageError, NotEnoughReplicas, NotLeaderOrFollower, ThrottlingQuotaExceeded) as error:
             self.refusals.note(records, error, wall_ms)
@@ -261,15 +288,6 @@ class Partition:
             self.refusals.taken(header)
         append_time_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else -1
         return Appended(base_offset, log.end_offset, append_time_ms)
-
-    def _produce_later(
-        self, records: memoryview, validating: Steps[Validated], acks: int, produce_version: int, wall_ms: int
-    ) -> Steps[Appended]:
-        validated = yield from validating
-        # From the beginning: another node may lead since.
-        appended = self.produce(records, acks, produce_version, wall_ms, validated)
-        assert isinstance(appended, Appended), "what is validated needs no more steps"
-        return appended
 
     def append(self, batch: bytearray | memoryview, header: BatchHeader, wall_ms: int) -> int:
         """Append a batch that needs no checks; returns its base offset."""
@@ -298,7 +316,9 @@ class Partition:
             raise self.log.refusal()
         self.log.producers.check_marker(producer_id, producer_epoch, marker, transaction_version)
         batch = marker_batch(producer_id, producer_epoch, marker, self.rules.timestamp_type, wall_ms)
-        return self.append(batch, read_header(batch), wall_ms) + 1
+        end_offset = self.append(batch, read_header(batch), wall_ms) + 1
+        self.checks.guards.on_marker(producer_id, producer_epoch)
+        return end_offset
 
     def divergence(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
         """Where a follower's log parts from this one, if it does: (epoch, where that ends here).
@@ -454,6 +474,22 @@ class Partition:
 
     def _stored(self, offset: int) -> None:
         self.advance(self.leader.on_stored(offset))
+
+
+def _produce_later(
+    partition: Partition,
+    records: memoryview,
+    validating: Steps[Validated],
+    acks: int,
+    produce_version: int,
+    wall_ms: int,
+    transactional_id: str | None,
+) -> Steps[Appended | Unverified]:
+    validated = yield from validating
+    # From the beginning: another node may lead since.
+    outcome = partition.produce(records, acks, produce_version, wall_ms, transactional_id, validated)
+    assert isinstance(outcome, Appended | Unverified), "what is validated needs no more steps"
+    return outcome
 
 
 class Journal:

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from skidway.broker.partitions.guards import Guard, Guards
 from skidway.broker.partitions.producer_budget import ProducerBudget
 from skidway.broker.partitions.refusals import Refusals
-from skidway.errors import OutOfOrderSequence
+from skidway.errors import InvalidTransactionState, OutOfOrderSequence, TransactionalIdAuthorizationFailed
+from skidway.limits import INT64_MAX
 from skidway.log.log import Log
-from skidway.records.batch import BatchHeader
+from skidway.records.batch import TRANSACTIONAL_BIT, BatchHeader
+from skidway.records.control import EndTransaction
+
+BUMPING_VERSION = 12
+"""Who produces with this version or a later one has its partitions added to its transaction by their leaders, and a new
+epoch for every transaction."""
 
 
 class ProducerChecks:
-    __slots__ = ("_budget", "_log", "_refusals")
+    __slots__ = ("_budget", "_log", "_refusals", "guards")
 
     def __init__(self, log: Log, refusals: Refusals, budget: ProducerBudget) -> None:
         """All partitions share the budget."""
         self._log = log
         self._refusals = refusals
         self._budget = budget
+        self.guards = Guards()
 
     def check(self, header: BatchHeader, wall_ms: int) -> int | None:
         """Where the batch is already, if it is. One that comes behind a refused one is refused like it."""
         producers = self._log.producers
+        if producers.transactions.first_unstable != INT64_MAX:
+            self._refuse_if_open(header)
         try:
             # Of a producer that is not known any batch may be the first.
             original = producers.check(header)
@@ -32,5 +42,52 @@ class ProducerChecks:
             refusal = self._refusals.behind(header, wall_ms) if self._refusals else None
             if refusal is not None:
                 raise refusal
-            self._budget.admit(header.producer_id, wall_ms)
+            if not header.attributes & TRANSACTIONAL_BIT:
+                self._budget.admit(header.producer_id, wall_ms)
         return original
+
+    def _refuse_if_open(self, header: BatchHeader) -> None:
+        """A plain batch among those of a transaction would be part of it, as readers see it."""
+        if header.attributes & TRANSACTIONAL_BIT:
+            return
+        if self._log.producers.open_transaction(header.producer_id) >= 0:
+            raise InvalidTransactionState(f"producer {header.producer_id} has a transaction open here: end it first")
+
+    def question(
+        self, header: BatchHeader, transactional_id: str | None, produce_version: int, asked: Guard | None, wall_ms: int
+    ) -> Guard | None:
+        """Of a transactional batch that passed `check`: the guard of a question to the transaction's coordinator that
+        has to be asked first. None: it may be appended, because the transaction is open here, or because the
+        coordinator agreed, and the guard that was `asked` under still stands."""
+        if transactional_id is None:
+            raise TransactionalIdAuthorizationFailed("a transactional batch in a request without a transactional id")
+        producers = self._log.producers
+        if producers.in_transaction(header.producer_id, header.producer_epoch):
+            return None
+        bumps, is_known = produce_version >= BUMPING_VERSION, producers.knows(header.producer_id)
+        if bumps and header.base_sequence and not is_known:
+            # Every transaction of such a producer begins with 0: what comes later has lost its beginning (KAFKA-18202).
+            raise OutOfOrderSequence(f"producer {header.producer_id} begins with sequence {header.base_sequence}")
+        if asked is None:
+            return self.guards.stand(header, bumps)
+        self.guards.check(asked, header)
+        if not is_known:
+            self._budget.admit(header.producer_id, wall_ms)
+        return None
+
+    def leftover(self, header: BatchHeader) -> tuple[int, EndTransaction] | None:
+        """What to abort before the batch is appended: epoch and marker.
+
+        A transaction that the producer has open here in an older epoch is none of its coordinator's: that agreed to a
+        later one. If the batch joined it, what was left over would be committed with it.
+        """
+        left = self._log.producers.entries.get(header.producer_id)
+        if left is None or left.transaction_start < 0 or left.epoch >= header.producer_epoch:
+            return None
+        return left.epoch, EndTransaction(committed=False, coordinator_epoch=max(left.coordinator_epoch, 0))
+
+    def forget(self) -> None:
+        """This node leads no more, or anew."""
+        # Whoever leads next takes what was refused here, and this node may not remember its producers by then.
+        self._refusals.clear()
+        self.guards.clear()

@@ -8,11 +8,17 @@ that is taken, or was not sent again for so long that nobody waits for it.
 
 from dataclasses import dataclass
 
-from skidway.errors import NotEnoughReplicas, NotLeaderOrFollower, StorageError, ThrottlingQuotaExceeded
+from skidway.errors import (
+    ConcurrentTransactions,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    StorageError,
+    ThrottlingQuotaExceeded,
+)
 from skidway.ports import Buffer
 from skidway.records.batch import HEADER_BYTES, BatchHeader, crc_matches, read_header
 
-Refusal = StorageError | NotEnoughReplicas | NotLeaderOrFollower | ThrottlingQuotaExceeded
+Refusal = StorageError | NotEnoughReplicas | NotLeaderOrFollower | ThrottlingQuotaExceeded | ConcurrentTransactions
 PRODUCERS_MAX = 1_000
 """Those that were refused first are forgotten for others: then they are told that they are out of order."""
 KEPT_MS = 30_000
@@ -49,7 +55,7 @@ class Refusals:
             return
         first = self._first
         known = self._waiting(header, wall_ms)
-        if known is not None and _is_behind(header.base_sequence, known.sequence):
+        if known is not None and is_behind(header.base_sequence, known.sequence):
             return
         while len(first) >= PRODUCERS_MAX and header.producer_id not in first:
             del first[next(iter(first))]
@@ -58,14 +64,14 @@ class Refusals:
     def behind(self, header: BatchHeader, wall_ms: int) -> Refusal | None:
         """The same refusal again, if the batch comes behind one that has to be sent again."""
         first = self._waiting(header, wall_ms)
-        if first is None or not _is_behind(header.base_sequence, first.sequence):
+        if first is None or not is_behind(header.base_sequence, first.sequence):
             return None
         return first.why(first.text)
 
     def taken(self, header: BatchHeader) -> None:
         """This batch is in the log. Those that were refused come behind it, or none is waited for any more."""
         first = self._first.get(header.producer_id)
-        if first is not None and not _is_behind(first.sequence, header.base_sequence):
+        if first is not None and not is_behind(first.sequence, header.base_sequence):
             del self._first[header.producer_id]
 
     def clear(self) -> None:
@@ -78,6 +84,6 @@ class Refusals:
         return first if 0 <= wall_ms - first.refused_ms <= KEPT_MS else None
 
 
-def _is_behind(sequence: int, other: int) -> bool:
+def is_behind(sequence: int, other: int) -> bool:
     """Sequences begin again at 0 when there are no more."""
     return 0 < (sequence - other) % SEQUENCES < SEQUENCES // 2
