@@ -5,7 +5,9 @@
     beat NAME                            a heartbeat
     leave NAME ... [@INSTANCE ...]
     commit NAME|- TOPIC:PARTITION=OFFSET[/EPOCH][!METADATA] ... [keep=MS] [v8]
-    fetch [TOPIC:PARTITION ...]
+    within PID NAME|- TOPIC:PARTITION=OFFSET... [v5]    commit within the transaction of a producer
+    end PID commit|abort                 its marker comes
+    fetch [TOPIC:PARTITION ...] [stable=yes]
     forget TOPIC:PARTITION ...           delete offsets
     delete, describe, list [STATE ...] [type=T]
     gone TOPIC ...                       the topics were deleted
@@ -28,10 +30,12 @@ from skidway.errors import MemberIdRequired, NotCoordinator, ProtocolError, Stor
 from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.operations import (
     CommitOffsets,
+    CommitOffsetsInTransaction,
     DeleteGroup,
     DeleteOffsets,
     DescribedGroup,
     DescribeGroup,
+    EndOffsetsTransaction,
     FetchedOffset,
     FetchOffsets,
     Heartbeat,
@@ -48,6 +52,8 @@ from skidway.groups.operations import (
 )
 from skidway.groups.records import GroupRecord, from_batches, to_batch
 from skidway.groups.settings import GroupSettings
+from skidway.records.control import EndTransaction
+from skidway.runtime.log_store import Marker, Producer
 from skidway.runtime.replicated import Now, Operation, Replicated
 from skidway.wire.registry import codec
 from skidway.wire.schema.consumer_protocol import ConsumerProtocolSubscription
@@ -282,9 +288,27 @@ class Transcript:
         )
         self.submit(f"{name} commit", operation)
 
+    def do_within(self, words: list[str], options: dict[str, str]) -> None:
+        producer_id, name, *rest = words
+        operation = CommitOffsetsInTransaction(
+            options.get("group", "g"),
+            [offset_to_commit(word) for word in rest if ":" in word],
+            Producer(int(producer_id), 0),
+            self.member_ids.get(name, ""),
+            self.instances.get(name),
+            self.generation(name, options),
+            5 if "v5" in rest else 6,
+        )
+        self.submit(f"{name} commit", operation)
+
+    def do_end(self, words: list[str], options: dict[str, str]) -> None:
+        producer_id, how = words
+        marker = Marker(Producer(int(producer_id), 1), EndTransaction(how == "commit", 0))
+        self.submit("end", EndOffsetsTransaction(marker))
+
     def do_fetch(self, words: list[str], options: dict[str, str]) -> None:
         asked = [partition(word) for word in words] or None
-        self.submit("fetch", FetchOffsets(options.get("group", "g"), asked))
+        self.submit("fetch", FetchOffsets(options.get("group", "g"), asked, require_stable="stable" in options))
 
     def do_forget(self, words: list[str], options: dict[str, str]) -> None:
         self.submit("forget", DeleteOffsets(options.get("group", "g"), [partition(word) for word in words]))
@@ -353,8 +377,12 @@ def show_offset(offset: FetchedOffset) -> str:
 
 def show_record(record: GroupRecord) -> str:
     key, value = record.key, record.value
+    if isinstance(key, Marker):
+        return f"+ producer {key.producer.id}: {'commit' if key.end.committed else 'abort'}"
     if isinstance(key, OffsetCommitKey):
         what = f"offset {key.group} {key.topic}:{key.partition}"
+        if record.producer is not None:
+            what = f"producer {record.producer.id}: {what}"
         return f"+ {what} gone" if value is None else f"+ {what} = {getattr(value, 'offset')}"  # noqa: B009
     assert isinstance(key, GroupMetadataKey)
     if value is None:

@@ -73,6 +73,16 @@ class Bounds:
                 f"{self.limits.groups_bytes_max} bytes: delete unused groups, or raise the limit."
             )
 
+    def check_pending(self, group_id: str, before_bytes: int, growth_bytes: int) -> None:
+        """Transactions that nobody ends must not fill the broker."""
+        after_bytes, bytes_max = before_bytes + growth_bytes, self.limits.group_bytes_max
+        if growth_bytes > 0 and after_bytes > bytes_max:
+            raise PolicyViolation(
+                f"Open transactions would have {after_bytes} bytes of offsets pending for group {group_id}; "
+                f"limits.group_bytes_max is {bytes_max}. Commit or abort them first."
+            )
+        self.check_growth(growth_bytes)
+
 
 # What is checked before anything of a request is copied.
 

@@ -14,8 +14,10 @@ from skidway.errors import (
     GroupIdNotFound,
     IllegalGeneration,
     InvalidGroupId,
+    StaleMemberEpoch,
     UnsupportedVersion,
 )
+from skidway.groups import expiry
 from skidway.groups import offsets as offset_records
 from skidway.groups.bounds import Bounds, Usage
 from skidway.groups.classic.generation import Generation
@@ -27,9 +29,11 @@ from skidway.groups.news import GroupNews, GroupRebalanced, MembersExpired
 from skidway.groups.offsets import CopyOffsets, Doomed, Offsets
 from skidway.groups.operations import (
     CommitOffsets,
+    CommitOffsetsInTransaction,
     DeleteGroup,
     DeleteOffsets,
     DescribeGroup,
+    EndOffsetsTransaction,
     FetchOffsets,
     GroupType,
     Heartbeat,
@@ -46,6 +50,7 @@ from skidway.groups.records import GroupRecord
 from skidway.groups.settings import GroupSettings
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.ports import Random
+from skidway.runtime.log_store import Marker
 from skidway.runtime.replicated import Decision, Now, Operation, TimedMachine
 from skidway.steps import at_once
 from skidway.wire.schema.group_records import (
@@ -55,10 +60,11 @@ from skidway.wire.schema.group_records import (
     OffsetCommitValue,
 )
 
-EXPIRED_RECORDS_PER_TICK_MAX = 1_000
-"""A decision is one batch; what more has expired waits for the next tick, which is at once."""
+VERSION_WITH_GROUP_ERRORS = 6
+"""Of TxnOffsetCommit: before it a producer knows only that its generation is over (KIP-1319)."""
 FORGOTTEN_RECORDS_PER_TICK_MAX = 200
-"""The same for offsets of deleted topics, of which all coordinators hear at once."""
+"""Of offsets of deleted topics, of which all coordinators hear at once. What more there is waits for the next tick,
+which is at once."""
 
 
 class GroupCoordinator(TimedMachine[GroupRecord]):
@@ -114,10 +120,12 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
                 return self._protocol_of(operation).decide(operation, now)
             case ConsumerHeartbeat():
                 return self._decide_within_bounds(operation, self._consumer_protocol(), now)
-            case CommitOffsets():
+            case CommitOffsets() | CommitOffsetsInTransaction():
                 return self._commit(self._prepared(operation, now), now)
             case PreparedCommit():
                 return self._commit(operation, now)
+            case EndOffsetsTransaction():
+                return Decision([GroupRecord(operation.marker, None)], None)
             case FetchOffsets():
                 self._check_fetch(operation)
                 return Decision([], self.offsets.fetch(operation, self._topics.id_of))
@@ -172,12 +180,14 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
             raise GroupIdNotFound(f"Group {group_id} not found.")
         return group
 
-    def _prepared(self, operation: CommitOffsets, now: Now) -> PreparedCommit:
+    def _prepared(self, operation: CommitOffsets | CommitOffsetsInTransaction, now: Now) -> PreparedCommit:
         metadata_bytes_max = self._settings.offset_metadata_bytes_max
         return at_once(offset_records.prepare(operation, metadata_bytes_max, now.wall_ms, self._topics.id_of))
 
     def _commit(self, prepared: PreparedCommit, now: Now) -> GroupDecision:
         asked = prepared.asked
+        if isinstance(asked, CommitOffsetsInTransaction):
+            return self._commit_in_transaction(prepared, asked)
         group = self.groups.get(asked.group_id)
         if group is not None:
             group.check_commit(asked.member_id, asked.instance_id, asked.generation, asked.version)
@@ -188,6 +198,26 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
         self._bounds.check_growth(self.offsets.growth(asked.group_id, prepared.commits))
         notes = self._classic.renewed_by_commit(group, asked.member_id, now)
         return Decision(prepared.records, prepared.codes, notes)
+
+    def _commit_in_transaction(self, prepared: PreparedCommit, asked: CommitOffsetsInTransaction) -> GroupDecision:
+        """Checked here, however often before: while the transaction was asked about the member may have been fenced."""
+        if not asked.group_id:
+            raise InvalidGroupId()
+        group = self.groups.get(asked.group_id)
+        if group is not None:
+            try:
+                group.check_commit_in_transaction(asked.member_id, asked.instance_id, asked.generation)
+            except StaleMemberEpoch:
+                if asked.version >= VERSION_WITH_GROUP_ERRORS:
+                    raise
+                raise IllegalGeneration() from None
+        elif asked.generation >= 0:
+            raise GroupIdNotFound() if asked.version >= VERSION_WITH_GROUP_ERRORS else IllegalGeneration()
+        else:
+            self._bounds.check_new_group(asked.group_id)
+        growth = self.offsets.pending_growth(asked, prepared.commits)
+        self._bounds.check_pending(asked.group_id, self.offsets.pending.bytes_of(asked.group_id), growth)
+        return Decision(prepared.records, prepared.codes)
 
     def _check_fetch(self, operation: FetchOffsets) -> None:
         group = self.groups.get(operation.group_id)
@@ -249,7 +279,8 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
             if group is not None:
                 _extend(decision, self._kind(group).decide_tick(group, now))
         if now.monotonic_ms >= self._retention_check_ms:
-            expired, more = self._expired(operation, now)
+            wall_ms = now.wall_ms if operation.age_ms is None else operation.age_ms
+            expired, more = expiry.expired(self.groups, self.offsets, self._settings.retention_ms, wall_ms)
             # A group that just changed is left alone until the next time: its draft knows nothing of this.
             changed = set(due)
             decision.records += [record for record in expired if _group_id(record) not in changed]
@@ -260,44 +291,21 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
         decision.notes.append(_Ticked(due))
         return decision
 
-    def _expired(self, operation: Tick, now: Now) -> tuple[list[GroupRecord], bool]:
-        """Tombstones for offsets that were retained long enough and for empty groups without offsets."""
-        wall_ms = now.wall_ms if operation.age_ms is None else operation.age_ms
-        records: list[GroupRecord] = []
-        for group in self.groups.values():
-            gone = self._expired_offsets(group, wall_ms)
-            records += self.offsets.tombstones(group.group_id, gone)
-            if group.is_empty and len(gone) == len(self.offsets.of(group.group_id)) and group.deadline_ms is None:
-                records += group.tombstones()
-            if len(records) >= EXPIRED_RECORDS_PER_TICK_MAX:
-                return records, True
-        return records, False
-
-    def _expired_offsets(self, group: Group, wall_ms: int) -> list[tuple[str, int]]:
-        gone = []
-        for partition, committed in self.offsets.of(group.group_id).items():
-            since_ms = group.retained_since_ms(committed)
-            if since_ms is None or self.offsets.pending(group.group_id, partition):
-                continue
-            if not offset_records.has_expired(committed, since_ms, self._settings.retention_ms, wall_ms):
-                continue
-            # Last, because it is dear: every member of the group is asked.
-            if not group.is_subscribed(partition[0]):
-                gone.append(partition)
-        return gone
-
     # Changing.
 
     def apply(self, record: GroupRecord) -> None:
         key, value = record.key, record.value
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
-            self.offsets.apply(key, value)
+            self.offsets.apply(key, value, record.producer)
             if value is not None and key.group not in self.groups:
                 # A consumer that only keeps its offsets here: a group without members.
                 group = ClassicGroup(key.group, Generation(since_ms=value.commit_timestamp))
                 self.groups[key.group] = group
                 self.group_bytes += group.bytes
+            return
+        if isinstance(key, Marker):
+            self.offsets.end_transaction(key.producer.id, committed=key.end.committed)
             return
         group_id = _group_id(record)
         self.group_bytes -= self._bytes_of(group_id)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from skidway.groups.offsets import CommittedOffset, Offsets
+from skidway.groups.committed import CommittedOffset
+from skidway.groups.offsets import Offsets
 from skidway.groups.operations import GroupType
 from skidway.groups.records import GroupRecord
 from skidway.groups.settings import GroupSettings
@@ -73,6 +74,10 @@ class Group(Protocol):
         ...
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int, version: int) -> None: ...
+
+    def check_commit_in_transaction(self, member_id: str, instance_id: str | None, generation: int) -> None:
+        """Who names neither a member nor a generation passes: the transaction is what fences it."""
+        ...
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None: ...
 

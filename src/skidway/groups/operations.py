@@ -12,6 +12,7 @@ from enum import StrEnum
 from skidway.errors import ErrorCode
 from skidway.groups.records import GroupRecord
 from skidway.ports import Buffer
+from skidway.runtime.log_store import Marker, Producer
 from skidway.runtime.replicated import Operation
 
 NO_GENERATION = -1
@@ -126,11 +127,35 @@ class CommitOffsets(Operation[list[ErrorCode]]):
 
 
 @dataclass(slots=True)
+class CommitOffsetsInTransaction(Operation[list[ErrorCode]]):
+    """The same within a producer's transaction: they count when its marker says so. That the transaction covers the
+    group's partition is the caller's to make sure of, beforehand."""
+
+    group_id: str
+    offsets: list[OffsetToCommit]
+    producer: Producer
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = NO_GENERATION
+    """Or the epoch of the member of a consumer group. Nothing is checked of a producer that names none of the three."""
+    version: int = 6
+    """Of the API: before 6 an unknown group and an old epoch are IllegalGeneration."""
+
+
+@dataclass(slots=True)
+class EndOffsetsTransaction(Operation[None]):
+    """What a producer has committed in its transaction counts from now on, or never. Answered when that is so, and
+    will stay so. Refused like any marker in a partition."""
+
+    marker: Marker
+
+
+@dataclass(slots=True)
 class PreparedCommit(Operation[list[ErrorCode]]):
-    """CommitOffsets with all done that does not depend on the group (`groups.offsets.prepare`): a commit of thousands
+    """A commit with all done that does not depend on the group (`groups.offsets.prepare`): a commit of thousands
     of offsets is decided in one go, so little must be left to decide."""
 
-    asked: CommitOffsets
+    asked: CommitOffsets | CommitOffsetsInTransaction
     commits: dict[tuple[str, int], OffsetToCommit]
     """What is to be committed: the last word on each partition."""
     codes: list[ErrorCode]

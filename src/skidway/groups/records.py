@@ -4,6 +4,9 @@ Key and value each begin with a 16-bit version; the key's says which record it i
 key's state away. Versions written are those of Kafka 4.x; all that Kafka ever wrote are read. Keys of records that
 this broker does not keep (share groups) are passed over, as Kafka passes over what it does not know; what should be
 readable and is not raises StorageError.
+
+A record of a producer's transaction is in a batch of that producer, and counts when the transaction is committed. The
+marker that ends one is a record without a value whose key is the `Marker`.
 """
 
 from collections.abc import Callable
@@ -12,7 +15,7 @@ from dataclasses import dataclass, field
 from skidway.errors import ProtocolError, StorageError
 from skidway.ports import Buffer, FileSlice
 from skidway.records.record import Record
-from skidway.runtime.log_store import Format
+from skidway.runtime.log_store import Format, Marker, Producer, Transactional
 from skidway.wire.compile import Codec
 from skidway.wire.message import Message
 from skidway.wire.registry import codec
@@ -59,16 +62,25 @@ _codec: Callable[[type[Message]], Codec[Message]] = codec
 
 @dataclass(slots=True)
 class GroupRecord:
-    key: Message
+    key: Message | Marker
     value: Message | None
     """None takes away what the key stands for."""
     encoded: tuple[bytes, bytes | None] | None = field(default=None, compare=False, repr=False)
     """As it is written, where that was done beforehand."""
+    producer: Producer | None = None
+    """Whose transaction it belongs to."""
+
+    def part_of(self) -> Producer | Marker | None:
+        return self.key if isinstance(self.key, Marker) else self.producer
+
+    def belongs_to(self, producer: Producer) -> None:
+        self.producer = producer
 
 
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     if record.encoded is not None:
         return record.encoded
+    assert not isinstance(record.key, Marker), "a marker has no form of its own here"
     key = _encode(record.key, _KEY_VERSIONS[type(record.key)])
     value = record.value
     if value is None:
@@ -107,6 +119,9 @@ def _decode_record(record: Record) -> GroupRecord | None:
     return None if record.key is None else decode(record.key, record.value)
 
 
-FORMAT: Format[GroupRecord] = Format("group", encode, _decode_record)
+_TRANSACTIONAL: Transactional[GroupRecord] = Transactional(
+    GroupRecord.part_of, GroupRecord.belongs_to, lambda marker: GroupRecord(marker, None)
+)
+FORMAT: Format[GroupRecord] = Format("group", encode, _decode_record, _TRANSACTIONAL)
 to_batch = FORMAT.to_batch
 from_batches = FORMAT.from_batches

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from durable import check_durable
+from model_world import compact
 
 from skidway.errors import MemberIdRequired, ProtocolError
 from skidway.groups.consumer.group import ConsumerGroup
@@ -144,9 +145,7 @@ class World:
     def check_rebuilt(self) -> None:
         """What the log says is what the coordinator knows, be it compacted or not."""
         records = self.read_all()
-        last = {repr(record.key): number for number, record in enumerate(records)}
-        compacted = [records[number] for number in sorted(last.values()) if records[number].value is not None]
-        for log in (records, compacted):
+        for log in (records, compact(records)):
             rebuilt = self.new_machine()
             for record in log:
                 rebuilt.apply(record)

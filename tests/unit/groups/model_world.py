@@ -17,6 +17,7 @@ from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.operations import Tick
 from skidway.groups.records import GroupRecord, from_batches, to_batch
 from skidway.groups.settings import GroupSettings
+from skidway.runtime.log_store import Marker
 from skidway.runtime.replicated import Now, Operation, Replicated
 
 WALL_MS = 10**12
@@ -175,12 +176,45 @@ class ModelWorld:
         """Another coordinator, by the log alone."""
         records = self.read_all()
         if compacted:
-            last = {repr(record.key): number for number, record in enumerate(records)}
-            records = [records[number] for number in sorted(last.values()) if records[number].value is not None]
+            records = compact(records)
         machine = self.new_machine()
         for record in records:
             machine.apply(record)
         return machine
+
+
+def compact(records: list[GroupRecord]) -> list[GroupRecord]:
+    """The last record of each key, without those of transactions that were aborted; nothing behind the first record of
+    a transaction that is open is touched. Markers stay."""
+    ends: dict[int, tuple[int, bool]] = {}
+    """Of each record of a transaction: where its marker is, and whether that commits."""
+    waiting: dict[int, list[int]] = {}
+    for number, record in enumerate(records):
+        if record.producer is not None:
+            waiting.setdefault(record.producer.id, []).append(number)
+        elif isinstance(record.key, Marker):
+            for each in waiting.pop(record.key.producer.id, []):
+                ends[each] = (number, record.key.end.committed)
+    cut = len(records)
+    while True:
+        is_open = [
+            number
+            for number, record in enumerate(records[:cut])
+            if record.producer is not None and ends.get(number, (cut, False))[0] >= cut
+        ]
+        if not is_open:
+            break
+        cut = is_open[0]
+    below = [
+        (number, record) for number, record in enumerate(records[:cut]) if record.producer is None or ends[number][1]
+    ]
+    last = {repr(record.key): number for number, record in below if not isinstance(record.key, Marker)}
+    kept = [
+        record
+        for number, record in below
+        if isinstance(record.key, Marker) or (last[repr(record.key)] == number and record.value is not None)
+    ]
+    return kept + records[cut:]
 
 
 def ask(machine: GroupCoordinator, operation: Operation[Any], now: Now) -> Any:

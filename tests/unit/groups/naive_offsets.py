@@ -1,4 +1,6 @@
-"""Committed offsets as simply as possible: one dict, looked through as a whole whenever something is asked.
+"""Committed offsets as simply as possible: one list of commits in the order of the log, looked through as a whole
+whenever something is asked. The last one that counts is the offset. A commit of an open transaction stands where it was
+written and does not count yet.
 
 Written from Kafka's behaviour: who may commit, fetch and delete, and when an offset is forgotten. The groups are a
 naive classic one each, until somebody joins with the consumer protocol; of that protocol only as much is here as
@@ -13,7 +15,7 @@ from typing import Any
 from model_world import Topics
 from naive_classic_group import EMPTY, Durable, NaiveClassicGroup, error
 
-from skidway.groups.operations import CommitOffsets, DeleteOffsets, FetchOffsets
+from skidway.groups.operations import CommitOffsets, CommitOffsetsInTransaction, DeleteOffsets, FetchOffsets
 from skidway.groups.settings import GroupSettings
 
 Key = tuple[str, str, int]
@@ -27,6 +29,8 @@ class NaiveCommit:
     at_ms: int
     expires_ms: int | None
     topic_id: bytes | None
+    producer_id: int | None = None
+    """Whose open transaction it belongs to."""
 
 
 @dataclass
@@ -48,9 +52,21 @@ class NaiveOffsets:
         self.settings, self.topics, self.choose = settings, topics, choose
         self.classic = {each: NaiveClassicGroup(settings, choose) for each in group_ids}
         self.consumers: dict[str, NaiveConsumers] = {}
-        self.offsets: dict[Key, NaiveCommit] = {}
+        self.history: list[tuple[Key, NaiveCommit]] = []
         self.now_ms = 0
         self.check_ms = settings.retention_check_ms
+
+    # What was written.
+
+    @property
+    def offsets(self) -> dict[Key, NaiveCommit]:
+        return {key: commit for key, commit in self.history if commit.producer_id is None}
+
+    def is_pending(self, key: Key) -> bool:
+        return any(each == key and commit.producer_id is not None for each, commit in self.history)
+
+    def _drop(self, *keys: Key) -> None:
+        self.history = [each for each in self.history if each[0] not in keys]
 
     # Who may.
 
@@ -84,10 +100,27 @@ class NaiveOffsets:
             return "UNSUPPORTED_VERSION"
         return self._wrong_epoch(call.group_id, call.member_id, call.generation)
 
+    def _transactional_refusal(self, call: CommitOffsetsInTransaction) -> str | None:
+        group_id, is_new = call.group_id, call.version >= 6
+        if not self.exists(group_id):
+            return None if call.generation < 0 else "GROUP_ID_NOT_FOUND" if is_new else "ILLEGAL_GENERATION"
+        nameless = not call.member_id and call.instance_id is None
+        if call.generation < 0 and (nameless or self.is_empty(group_id)):
+            return None
+        if group_id in self.consumers:
+            refusal = self._wrong_epoch(group_id, call.member_id, call.generation)
+            return "ILLEGAL_GENERATION" if refusal == "STALE_MEMBER_EPOCH" and not is_new else refusal
+        group = self.classic[group_id]
+        refusal = group.wrong_member(call.member_id, call.instance_id)
+        return "ILLEGAL_GENERATION" if refusal is None and call.generation != group.generation else refusal
+
     # What they ask.
 
-    def commit(self, call: CommitOffsets) -> tuple[Any, ...]:
-        refusal = self._commit_refusal(call)
+    def commit(self, call: CommitOffsets | CommitOffsetsInTransaction) -> tuple[Any, ...]:
+        if isinstance(call, CommitOffsetsInTransaction):
+            refusal, producer_id, retention_ms = self._transactional_refusal(call), call.producer.id, -1
+        else:
+            refusal, producer_id, retention_ms = self._commit_refusal(call), None, call.retention_ms
         if refusal is not None:
             return error(refusal)
         codes = []
@@ -96,18 +129,28 @@ class NaiveOffsets:
                 codes.append("OFFSET_METADATA_TOO_LARGE")
                 continue
             codes.append("NONE")
-            keeps = call.retention_ms == -1
-            self.offsets[call.group_id, each.topic, each.partition] = NaiveCommit(
+            keeps = retention_ms == -1
+            commit = NaiveCommit(
                 each.offset,
                 each.leader_epoch if keeps else -1,
                 each.metadata,
                 self.now_ms,
-                None if keeps else self.now_ms + call.retention_ms,
+                None if keeps else self.now_ms + retention_ms,
                 self.topics.id_of(each.topic) if keeps else None,
+                producer_id,
             )
+            self.history.append(((call.group_id, each.topic, each.partition), commit))
             if not self.exists(call.group_id):
                 self.classic[call.group_id].exists = True
         return ("codes", *codes)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> tuple[Any, ...]:
+        mine = [commit for _, commit in self.history if commit.producer_id == producer_id]
+        if not committed:
+            self.history = [each for each in self.history if each[1].producer_id != producer_id]
+        for commit in mine:
+            commit.producer_id = None
+        return ("done",)
 
     def fetch(self, call: FetchOffsets) -> Any:
         if call.group_id in self.consumers and not (call.member_id is None and call.member_epoch < 0):
@@ -116,9 +159,17 @@ class NaiveOffsets:
                 return error(refusal)
         wanted = call.partitions
         if wanted is None:
-            wanted = sorted((topic, number) for group, topic, number in self.offsets if group == call.group_id)
-        found = [(*each, *self._known(call.group_id, *each)) for each in wanted]
-        return found if call.partitions is not None else [each for each in found if each[2] != -1]
+            known = [key for key, _ in self.history] if call.require_stable else list(self.offsets)
+            wanted = sorted({(topic, number) for group, topic, number in known if group == call.group_id})
+        found: list[Any] = []
+        for each in wanted:
+            if call.require_stable and self.is_pending((call.group_id, *each)):
+                found.append((*each, "UNSTABLE_OFFSET_COMMIT"))
+                continue
+            offset = self._known(call.group_id, *each)
+            if offset[0] != -1 or call.partitions is not None:
+                found.append((*each, *offset))
+        return found
 
     def _known(self, group_id: str, topic: str, number: int) -> tuple[int, int, str]:
         commit = self.offsets.get((group_id, topic, number))
@@ -140,7 +191,7 @@ class NaiveOffsets:
                 codes.append("GROUP_SUBSCRIBED_TO_TOPIC")
             else:
                 codes.append("NONE")
-                self.offsets.pop((call.group_id, topic, number), None)
+                self._drop((call.group_id, topic, number))
         return ("codes", *codes)
 
     def delete_group(self, group_id: str) -> tuple[Any, ...]:
@@ -149,7 +200,7 @@ class NaiveOffsets:
         if not self.is_empty(group_id):
             return error("NON_EMPTY_GROUP")
         self._forget_group(group_id)
-        self.offsets = {key: commit for key, commit in self.offsets.items() if key[0] != group_id}
+        self.history = [each for each in self.history if each[0][0] != group_id]
         return ("done",)
 
     def _forget_group(self, group_id: str) -> None:
@@ -157,7 +208,7 @@ class NaiveOffsets:
         self.classic[group_id].forget()
 
     def delete_topic(self, topic: str) -> None:
-        self.offsets = {key: commit for key, commit in self.offsets.items() if key[1] != topic}
+        self.history = [each for each in self.history if each[0][1] != topic]
 
     # The consumer protocol, with one member.
 
@@ -200,10 +251,12 @@ class NaiveOffsets:
     def _expire(self, group_id: str) -> None:
         if not self.exists(group_id):
             return
-        for key, commit in list(self.offsets.items()):
-            if key[0] == group_id and not self._is_subscribed(group_id, key[1]) and self._has_expired(group_id, commit):
-                del self.offsets[key]
-        if self.is_empty(group_id) and not any(key[0] == group_id for key in self.offsets):
+        for key, commit in self.offsets.items():
+            if key[0] != group_id or self._is_subscribed(group_id, key[1]) or self.is_pending(key):
+                continue
+            if self._has_expired(group_id, commit):
+                self._drop(key)
+        if self.is_empty(group_id) and not any(key[0] == group_id for key, _ in self.history):
             self._forget_group(group_id)
 
     def _has_expired(self, group_id: str, commit: NaiveCommit) -> bool:
@@ -221,15 +274,15 @@ class NaiveOffsets:
     def written(self) -> Any:
         """What a coordinator finds when it starts now."""
         groups = {each: (group.exists, copy.deepcopy(group.durable)) for each, group in self.classic.items()}
-        return copy.deepcopy((groups, self.consumers, self.offsets))
+        return copy.deepcopy((groups, self.consumers, self.history))
 
     def restart(self, written: Any) -> None:
-        groups, consumers, offsets = copy.deepcopy(written)
+        groups, consumers, history = copy.deepcopy(written)
         for group_id, (exists, durable) in groups.items():
             group = self.classic[group_id]
             group.exists, group.durable = exists, durable if exists else Durable()
             group.restart()
-        self.consumers, self.offsets = consumers, offsets
+        self.consumers, self.history = consumers, history
         for each in self.consumers.values():
             if each.member is not None:
                 each.expires_ms = self.now_ms + self.settings.consumer_session_timeout_ms

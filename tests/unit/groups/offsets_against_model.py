@@ -53,8 +53,14 @@ def fetched(reply: Any) -> Any:
         return ("epoch", reply.member_epoch)
     if not isinstance(reply, list) or any(isinstance(each, ErrorCode) for each in reply):
         return shown(reply)
-    assert all(isinstance(each, FetchedOffset) and each.error == ErrorCode.NONE for each in reply)
-    return [(each.topic, each.partition, each.offset, each.leader_epoch, each.metadata) for each in reply]
+    return [_fetched_offset(each) for each in reply]
+
+
+def _fetched_offset(each: FetchedOffset) -> Any:
+    if each.error:
+        assert (each.offset, each.leader_epoch, each.metadata) == (-1, -1, "")
+        return (each.topic, each.partition, each.error.name)
+    return (each.topic, each.partition, each.offset, each.leader_epoch, each.metadata)
 
 
 class OffsetsAgainstModel(RuleBasedStateMachine):
@@ -264,6 +270,6 @@ class OffsetsAgainstModel(RuleBasedStateMachine):
         assert listed == {each: kind for each, kind in wanted.items() if self.model.exists(each)}
         machines = [self.world.host.machine, self.world.rebuilt(), self.world.rebuilt(compacted=True)]
         for group_id in GROUPS:
-            call = FetchOffsets(group_id)
-            for machine in machines:
-                assert fetched(ask(machine, call, self.world.now)) == self.model.fetch(call)
+            for call in (FetchOffsets(group_id), FetchOffsets(group_id, require_stable=True)):
+                for machine in machines:
+                    assert fetched(ask(machine, call, self.world.now)) == self.model.fetch(call)

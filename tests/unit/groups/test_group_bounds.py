@@ -12,7 +12,9 @@ from skidway.groups.consumer.protocol import ConsumerProtocol
 from skidway.groups.coordinator import FORGOTTEN_RECORDS_PER_TICK_MAX
 from skidway.groups.operations import (
     CommitOffsets,
+    CommitOffsetsInTransaction,
     DeleteGroup,
+    EndOffsetsTransaction,
     FetchOffsets,
     JoinGroup,
     JoinReply,
@@ -22,6 +24,8 @@ from skidway.groups.operations import (
     Tick,
 )
 from skidway.limits import Limits
+from skidway.records.control import EndTransaction
+from skidway.runtime.log_store import Marker, Producer
 
 
 class Bounded(World):
@@ -66,6 +70,32 @@ def test_a_group_with_a_name_too_long_never_begins() -> None:
     with pytest.raises(InvalidGroupId):
         world.commit("x" * 11, 0)
     world.join("x" * 10)
+
+
+def test_what_is_pending_counts_and_is_bounded_by_group() -> None:
+    world = Bounded(group_bytes_max=2 * OFFSET_BYTES + 5, groups_bytes_max=2 * GROUP_BYTES + 4 * OFFSET_BYTES + 20)
+    world.ask(within(1, "a", 0))
+    world.ask(within(1, "a", 0, metadata="xxxxx"))
+    world.ask(within(2, "a", 0))
+    check_weights(world.host.machine)
+    assert world.host.machine.offsets.bytes == 2 * OFFSET_BYTES + 5
+    with pytest.raises(PolicyViolation, match=r"bytes of offsets pending for group a; limits\.group_bytes_max"):
+        world.ask(within(3, "a", 0))
+    world.ask(within(1, "b", 0, 1))
+    with pytest.raises(PolicyViolation, match=r"limits\.groups_bytes_max"):
+        world.ask(within(1, "c", 0))
+    world.ask(EndOffsetsTransaction(Marker(Producer(1, 0), EndTransaction(True, 0))))
+    check_weights(world.host.machine)
+    assert world.host.machine.offsets.bytes == 4 * OFFSET_BYTES + 5
+    world.ask(EndOffsetsTransaction(Marker(Producer(2, 0), EndTransaction(True, 0))))
+    check_weights(world.host.machine)
+    assert world.host.machine.offsets.bytes == 3 * OFFSET_BYTES
+    world.ask(within(2, "a", 0))
+
+
+def within(producer_id: int, group: str, *places: int, metadata: str = "") -> CommitOffsetsInTransaction:
+    offsets = [OffsetToCommit("t", place, 1, metadata=metadata) for place in places]
+    return CommitOffsetsInTransaction(group, offsets, Producer(producer_id, 0))
 
 
 def test_offsets_move_on_where_there_is_no_room_for_more() -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import model_world
 import pytest
 from classic_against_model import ClassicAgainstModel
 from consumers_against_model import ConsumersAgainstModel
@@ -17,18 +18,24 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from mixed_groups import MixedGroups
 from model_world import ModelWorld
 from offsets_against_model import OffsetsAgainstModel
+from transactions_of_offsets_against_model import TransactionsOfOffsetsAgainstModel
 
 from skidway.errors import ErrorCode, FencedInstanceId, FencedMemberEpoch, IllegalGeneration, NonEmptyGroup
+from skidway.groups import expiry, records
 from skidway.groups.classic.group import ClassicGroup
 from skidway.groups.consumer import change as consumer_change
 from skidway.groups.consumer.group import ConsumerGroup
 from skidway.groups.consumer.operations import ConsumerHeartbeat
 from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.kinds import LiveIs
+from skidway.groups.offsets import Offsets
 from skidway.groups.operations import (
     CommitOffsets,
+    CommitOffsetsInTransaction,
     DeleteGroup,
     DeleteOffsets,
+    EndOffsetsTransaction,
+    FetchOffsets,
     Heartbeat,
     JoinGroup,
     JoinReply,
@@ -38,9 +45,14 @@ from skidway.groups.operations import (
     SyncReply,
     Tick,
 )
+from skidway.groups.pending import PendingOffsets
+from skidway.groups.records import GroupRecord
+from skidway.records.control import EndTransaction
+from skidway.runtime.log_store import Marker
 from skidway.runtime.replicated import Decision, Now, Operation
 
 HISTORIES_MAX = 400
+NOTHING = PendingOffsets()
 COMPARING = (
     "classic_against_model.py",
     "consumers_against_model.py",
@@ -48,6 +60,7 @@ COMPARING = (
     "mixed_groups.py",
     "naive_consumer_group.py",
     "offsets_against_model.py",
+    "transactions_of_offsets_against_model.py",
 )
 """Where the coordinator is held against a model or its own log, and the model's own check of an assignment."""
 
@@ -276,7 +289,116 @@ class NotesWriteEpochs(Mutant):
             group.epoch += 1
 
 
+class OffsetsMoveAtOnce(Mutant):
+    """18: a transaction's offsets count when they are written."""
+
+    def apply(self, record: GroupRecord) -> None:
+        super().apply(replace(record, producer=None))
+
+
+class MarkersAreAnsweredBeforeOffsetsMove(Mutant):
+    """20: the marker is applied when there is time."""
+
+    def __init__(self, *rest: Any) -> None:
+        super().__init__(*rest)
+        self.late: list[GroupRecord] = []
+
+    def decide(self, operation: Operation[Any], now: Now) -> Any:
+        if isinstance(operation, EndOffsetsTransaction):
+            self.late.append(GroupRecord(operation.marker, None))
+            return Decision([], None)
+        if isinstance(operation, Tick) and self.late:
+            return Decision([self.late.pop(0)], None)
+        return self.right(operation, now)
+
+
+class UnstableOffsetsAreShown(Mutant):
+    """21: require_stable is ignored."""
+
+    def decide(self, operation: Operation[Any], now: Now) -> Any:
+        if isinstance(operation, FetchOffsets):
+            operation = replace(operation, require_stable=False)
+        return self.right(operation, now)
+
+
+class MembersAreNotCheckedWhenOffsetsAreWritten(Mutant):
+    """22: the member was checked before its transaction was asked about, and is not checked again."""
+
+    def decide(self, operation: Operation[Any], now: Now) -> Any:
+        if isinstance(operation, CommitOffsetsInTransaction):
+            operation = replace(operation, member_id="", instance_id=None, generation=-1)
+        return self.right(operation, now)
+
+
+class AbortedOffsetsCount(Mutant):
+    def apply(self, record: GroupRecord) -> None:
+        if isinstance(record.key, Marker):
+            record = replace(record, key=record.key._replace(end=EndTransaction(True, 0)))
+        super().apply(record)
+
+
+class MarkersEndOneGroupOnly(Mutant):
+    def apply(self, record: GroupRecord) -> None:
+        if isinstance(record.key, Marker):
+            groups = self.offsets.pending.by_producer.get(record.key.producer.id, {})
+            for group_id in sorted(groups)[1:]:
+                for partition in list(groups[group_id]):
+                    self.offsets.pending.forget(group_id, partition)
+        super().apply(record)
+
+
+class OldProducersHearOfStaleEpochs(Mutant):
+    """Before version 6 nobody understands a stale epoch."""
+
+    def decide(self, operation: Operation[Any], now: Now) -> Any:
+        if isinstance(operation, CommitOffsetsInTransaction):
+            operation = replace(operation, version=6)
+        return self.right(operation, now)
+
+
 # Those that are planted inside.
+
+
+def pending_offsets_overwrite_later_ones(patch: pytest.MonkeyPatch) -> None:
+    """19: the order of the markers decides, not that of the offsets."""
+    take = PendingOffsets.take
+
+    def as_if_written_now(pending: PendingOffsets, producer_id: int) -> Any:
+        taken = take(pending, producer_id)
+        return {
+            group_id: {partition: replace(each, order=10**9) for partition, each in offsets.items()}
+            for group_id, offsets in taken.items()
+        }
+
+    patch.setattr(PendingOffsets, "take", as_if_written_now)
+
+
+def deleted_offsets_stay_pending(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PendingOffsets, "forget", lambda pending, group_id, partition: None)
+
+
+def groups_expire_under_transactions(patch: pytest.MonkeyPatch) -> None:
+    may_expire = expiry._may_expire
+    patch.setattr(expiry, "_may_expire", lambda group, offsets: may_expire(group, replace(offsets, pending=NOTHING)))
+
+
+def offsets_expire_under_transactions(patch: pytest.MonkeyPatch) -> None:
+    expired_offsets = expiry._expired_offsets
+    patch.setattr(
+        expiry,
+        "_expired_offsets",
+        lambda group, offsets, *rest: expired_offsets(group, replace(offsets, pending=NOTHING), *rest),
+    )
+
+
+def deleted_topics_leave_pending_offsets(patch: pytest.MonkeyPatch) -> None:
+    of_topics = Offsets.of_topics
+    patch.setattr(Offsets, "of_topics", lambda offsets, topics: of_topics(replace(offsets, pending=NOTHING), topics))
+
+
+def markers_are_passed_over_in_loading(patch: pytest.MonkeyPatch) -> None:
+    unaware = replace(records.FORMAT, transactional=None)
+    patch.setattr(model_world, "from_batches", unaware.from_batches)
 
 
 def given_before_given_up(patch: pytest.MonkeyPatch) -> None:
@@ -345,6 +467,24 @@ MUTANTS: list[tuple[type[RuleBasedStateMachine], list[Any]]] = [
             OffsetsExpireEarly,
             LiveGroupsAreDeleted,
             expired_though_subscribed,
+        ],
+    ),
+    (
+        TransactionsOfOffsetsAgainstModel,
+        [
+            OffsetsMoveAtOnce,
+            pending_offsets_overwrite_later_ones,
+            MarkersAreAnsweredBeforeOffsetsMove,
+            UnstableOffsetsAreShown,
+            MembersAreNotCheckedWhenOffsetsAreWritten,
+            AbortedOffsetsCount,
+            MarkersEndOneGroupOnly,
+            OldProducersHearOfStaleEpochs,
+            deleted_offsets_stay_pending,
+            groups_expire_under_transactions,
+            offsets_expire_under_transactions,
+            deleted_topics_leave_pending_offsets,
+            markers_are_passed_over_in_loading,
         ],
     ),
     (

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from skidway.errors import ErrorCode
-from skidway.groups.coordinator import EXPIRED_RECORDS_PER_TICK_MAX, GroupCoordinator
+from skidway.groups.coordinator import GroupCoordinator
+from skidway.groups.expiry import EXPIRED_RECORDS_PER_TICK_MAX
 from skidway.groups.operations import CommitOffsets, FetchOffsets, ListGroups, OffsetToCommit, Tick
 from skidway.groups.records import FORMAT, GroupRecord
 from skidway.groups.settings import GroupSettings

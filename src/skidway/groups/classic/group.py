@@ -19,7 +19,7 @@ from skidway.groups.bounds import GROUP_BYTES, INVITED_BYTES
 from skidway.groups.classic.generation import CONSUMER_PROTOCOL_TYPE, Generation, Member
 from skidway.groups.classic.offers import Offers, Protocols
 from skidway.groups.classic.states import SETTLED, Completing, Empty, Preparing, Stable, State
-from skidway.groups.offsets import CommittedOffset
+from skidway.groups.committed import CommittedOffset
 from skidway.groups.operations import GroupType
 from skidway.groups.overlay import Layered, changes
 from skidway.groups.records import GroupRecord
@@ -177,6 +177,15 @@ class ClassicGroup:
             raise UnknownMemberId()
         if isinstance(live.state, Completing):
             raise RebalanceInProgress()
+
+    def check_commit_in_transaction(self, member_id: str, instance_id: str | None, generation: int) -> None:
+        """A rebalance is no reason to refuse: the offsets are those of the generation that is over."""
+        live = self.live
+        if generation < 0 and (isinstance(live.state, Empty) or (not member_id and instance_id is None)):
+            return
+        live.check_member(member_id, instance_id)
+        if generation != live.current.number:
+            raise IllegalGeneration()
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Anyone may."""

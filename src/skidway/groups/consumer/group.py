@@ -19,6 +19,7 @@ from skidway.errors import (
 )
 from skidway.groups.bounds import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES
 from skidway.groups.classic.generation import CONSUMER_PROTOCOL_TYPE
+from skidway.groups.committed import CommittedOffset
 from skidway.groups.consumer.metadata_hash import NO_TOPICS
 from skidway.groups.consumer.reconciliation import (
     NO_PARTITIONS,
@@ -30,7 +31,6 @@ from skidway.groups.consumer.reconciliation import (
     by_topic,
     partitions_of,
 )
-from skidway.groups.offsets import CommittedOffset
 from skidway.groups.operations import GroupType
 from skidway.groups.overlay import Layered, changes
 from skidway.groups.records import GroupRecord
@@ -208,6 +208,11 @@ class ConsumerGroup(Layered):
         if member.classic is None and version < OFFSET_COMMIT_VERSION_WITH_EPOCHS:
             raise UnsupportedVersion("Members of consumer groups must commit with OffsetCommit version 9 or above.")
         _check_epoch(member, generation)
+
+    def check_commit_in_transaction(self, member_id: str, instance_id: str | None, generation: int) -> None:
+        if generation < 0 and (not self.members or (not member_id and instance_id is None)):
+            return
+        _check_epoch(self.member(member_id, None), generation)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if member_id is None and member_epoch < 0:
