@@ -11,8 +11,8 @@ from skidway.log.durability.sync import Removal, SyncTicket
 from skidway.log.log import Log
 from skidway.log.logs import Logs
 from skidway.log.producers import Producers, Snapshot
+from skidway.log.recovery import loading
 from skidway.log.recovery import replay as recovery
-from skidway.log.recovery.loading import Loader
 from skidway.metadata.topic_names import CLUSTER_METADATA
 from skidway.ports import Disk
 from skidway.runtime.replicated import Now, Replicated
@@ -87,7 +87,7 @@ def believe_every_checksum_in_recovery(patch: pytest.MonkeyPatch) -> None:
 
 
 def serve_what_was_recovered_without_syncing_it(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Loader, "_distrust_memory", lambda self, segments: None)
+    patch.setattr(loading, "_distrust_memory", lambda segments: None)
 
 
 def remember_one_batch_of_each_producer(patch: pytest.MonkeyPatch) -> None:

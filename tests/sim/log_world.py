@@ -5,6 +5,7 @@ A run is a list of steps, each with a seed of its own. After every restart the l
 
 import random
 from bisect import bisect_left
+from typing import Any, ClassVar
 
 import pytest
 
@@ -228,7 +229,7 @@ class World:
     def crash_soon(self, draw: random.Random) -> None:
         self.disk.crash_at = self.disk.operations + 1 + draw.randrange(12)
 
-    STEPS = (
+    STEPS: ClassVar[tuple[Any, ...]] = (
         *[append] * 6,
         *[sync] * 2,
         *[forget, remove, begin, run, finish, repeat, roll, save, close, crash, kill, crash_soon, fill, break_sync],

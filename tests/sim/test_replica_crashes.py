@@ -5,7 +5,7 @@ replay (see `log_world.World`). A log that was cut never shows its old tail agai
 """
 
 import random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -168,7 +168,7 @@ class ReplicaWorld(World):
             self.log.advance_high_watermark(draw.choice(ends[-4:]))
         self.committed_max = max(self.committed_max, self.log.high_watermark)
 
-    STEPS: tuple[Any, ...] = (
+    STEPS: ClassVar[tuple[Any, ...]] = (
         *[step for step in World.STEPS if step is not World.finish],
         *[fetch] * 6,
         *[cut] * 3,

@@ -218,7 +218,7 @@ def _note(log: Log, segment: Segment, view: memoryview, run: _Run, now_ms: int) 
         if fields[PRODUCER_ID] < 0:
             pass
         elif fields[ATTRIBUTES] & CONTROL_BIT:
-            markers.note(log.producers, view[start:end], fields, now_ms)
+            markers.note(log.producers, segment.aborted, view[start:end], fields, now_ms)
         else:
             markers.record(log.producers, fields, now_ms)
         if fields[LEADER_EPOCH] != latest:

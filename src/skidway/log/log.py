@@ -15,6 +15,7 @@ from struct import Struct
 from skidway.errors import OffsetOutOfRange, RecordListTooLarge, StorageError
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, Limits
 from skidway.log import following, health, lookup, markers, retention, rolling, truncation
+from skidway.log.aborted import AbortedRange
 from skidway.log.bounds import Bound
 from skidway.log.compaction import cleaning
 from skidway.log.durability import checkpointing
@@ -221,7 +222,8 @@ class Log:
         if header.producer_id >= 0:
             _, _, _, _, _, attributes, _, _, _, producer_id, epoch, sequence, _ = header
             if attributes & CONTROL_BIT:
-                markers.note(self.producers, batch, header._replace(base_offset=base_offset), now_ms)
+                placed = header._replace(base_offset=base_offset)
+                markers.note(self.producers, segment.aborted, batch, placed, now_ms)
             else:
                 self.producers.record(producer_id, epoch, sequence, base_offset, delta, timestamp, attributes, now_ms)
         if leader_epoch != self.epoch:
@@ -328,6 +330,14 @@ class Log:
             return FileSlice(segment.file, position, end - position) if position < end <= limit else None
         except OSError as error:
             raise unreadable(self.directory, error) from error
+
+    def aborted_transactions(self, from_offset: int, upto_offset: int) -> list[AbortedRange]:
+        """(producer id, first offset) of those that have records between the offsets, by their first offsets."""
+        return lookup.aborted(self, from_offset, upto_offset)
+
+    def slice_end(self, offset: int, read: FileSlice) -> int:
+        """An offset behind all records that `read` got from `offset` on, and not far behind them."""
+        return lookup.end_of_slice(self, offset, read)
 
     def locate(self, offset: int) -> tuple[Segment, int]:
         """The segment and position of the batch that holds `offset`, or of the first one after it."""

@@ -7,13 +7,17 @@ itself: its first offset, its largest timestamp.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from functools import partial
 from typing import TYPE_CHECKING
 
 from skidway.errors import CorruptMessage, InvalidRecord
 from skidway.limits import MIB
+from skidway.log import markers
+from skidway.log.aborted import AbortedRange, CorruptTransactionIndex
 from skidway.log.bounds import Bound
 from skidway.log.segment import Batch, Segment, unreadable
+from skidway.ports import FileSlice
 from skidway.records.batch import CODEC_MASK, HEADER_BYTES, BatchHeader, read_header
 from skidway.records.record import open_batch, outline_records
 from skidway.steps import Job, Steps
@@ -31,6 +35,28 @@ STEP_RECORDS = 256
 def bytes_between(segments: list[Segment], first: Segment, last: Segment) -> int:
     """From the beginning of one segment to that of another."""
     return sum(segment.size for segment in segments if first.base_offset <= segment.base_offset < last.base_offset)
+
+
+def aborted(log: Log, from_offset: int, upto_offset: int) -> list[AbortedRange]:
+    try:
+        try:
+            return markers.find_aborted(log.segments, from_offset, upto_offset)
+        except CorruptTransactionIndex:
+            markers.rebuild_aborted(log.segments)
+            return markers.find_aborted(log.segments, from_offset, upto_offset)
+    except OSError as error:
+        raise unreadable(log.directory, error) from error
+
+
+def end_of_slice(log: Log, offset: int, read: FileSlice) -> int:
+    """By the index: what it names next is near enough, and no batch has to be looked at."""
+    number = bisect_right(log.segments, offset, key=lambda segment: segment.base_offset)
+    segment = log.segments[number - 1]
+    index = segment.index
+    entry = index.entries_before_position(read.position + read.length)
+    if entry < len(index):
+        return segment.base_offset + index.offsets[entry]
+    return log.segments[number].base_offset if number < len(log.segments) else log.end_offset
 
 
 def offset_for_timestamp(log: Log, timestamp: int, upto: Bound) -> Steps[Found | None]:

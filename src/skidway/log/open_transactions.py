@@ -15,10 +15,12 @@ Ended = tuple[int, int]
 
 
 class OpenTransactions:
-    __slots__ = ("_ended", "_open", "first_unstable")
+    __slots__ = ("_ended", "_open", "committed", "first_unstable")
 
-    def __init__(self, opened: Iterable[tuple[int, int]] = (), ended: Iterable[Ended] = ()) -> None:
+    def __init__(self, opened: Iterable[tuple[int, int]] = (), ended: Iterable[Ended] = (), committed: int = 0) -> None:
         """`opened` has pairs of producer id and first offset, in any order."""
+        self.committed = committed
+        """Markers below this offset were known to be committed, which a start may not know of its watermark."""
         self._open: OrderedDict[int, int] = OrderedDict(sorted(opened, key=lambda pair: pair[1]))
         # Of two, the one that begins later and whose marker is committed sooner does not count: it is left out. So
         # first offsets rise from one marker to the next, and the first of all is the lowest.
@@ -56,6 +58,8 @@ class OpenTransactions:
     def commit(self, high_watermark: int) -> None:
         """Markers below the watermark cannot be lost."""
         ended = self._ended
+        if high_watermark > self.committed:
+            self.committed = high_watermark
         if ended and ended[0][0] < high_watermark:
             while ended and ended[0][0] < high_watermark:
                 ended.popleft()

@@ -7,7 +7,8 @@ function of the log, so recovery rebuilds it from a snapshot plus the batches af
 
 Snapshot files are Kafka's version 1 and readable by its tools. Kafka keeps one batch of each producer there; the
 older four follow behind the payload, inside the checksum, where Kafka does not look, between the log's start offset and
-how often its tail had been cut. Behind that are the transactions whose markers were not committed at that time.
+how often its tail had been cut. Behind that are the transactions whose markers were not committed at that time,
+and what was.
 """
 
 import struct
@@ -21,6 +22,7 @@ from crc32c import crc32c
 
 from skidway.errors import InvalidProducerEpoch, OutOfOrderSequence, TransactionCoordinatorFenced
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, PRODUCER_BATCHES_REMEMBERED
+from skidway.log.aborted import Aborted
 from skidway.log.open_transactions import Ended, OpenTransactions
 from skidway.ports import Buffer
 from skidway.records.batch import TRANSACTIONAL_BIT, BatchHeader
@@ -36,7 +38,7 @@ _START_OFFSET = Struct(">q")
 _TRUNCATIONS = Struct(">i")
 _OLDER_COUNT = Struct(">b")
 _OLDER_BATCH = Struct(">iqiq")
-_ENDED_COUNT = Struct(">i")
+_COMMITTED = Struct(">qi")  # below which offset markers were committed, and how many were not
 _ENDED = Struct(">qq")
 
 EPOCHS_END_TRANSACTIONS = 2
@@ -65,17 +67,6 @@ class Taken(NamedTuple):
     start_offset: int | None
     """None when Kafka took it."""
     truncations: int
-
-
-class Aborted(NamedTuple):
-    """A transaction that left records in the log which nobody should read."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    """Of its marker."""
-    stable_offset: int
-    """Where the next open transaction began at that time, or behind the marker."""
 
 
 def sequence_after(sequence: int, steps: int) -> int:
@@ -312,7 +303,7 @@ class Producers:
 
     def snapshot(self, start_offset: int = 0, truncations: int = 0) -> "Snapshot":
         """What is known now; quick, however many there are."""
-        return Snapshot(self._packed.copy(), start_offset, truncations, self.transactions.ended)
+        return Snapshot(self._packed.copy(), start_offset, truncations, self.transactions)
 
     def to_snapshot(self, start_offset: int = 0, truncations: int = 0) -> bytes:
         return self.snapshot(start_offset, truncations).to_bytes()
@@ -323,27 +314,30 @@ class Producers:
         Raises CorruptSnapshot and changes nothing when the bytes cannot be trusted.
         """
         try:
-            entries, taken, ended = _parse(memoryview(data))
+            entries, taken, committed, ended = _parse(memoryview(data))
         except struct.error as error:
             raise CorruptSnapshot(str(error)) from error
         for producer in entries:
             producer.seen_ms = now_ms
         self._packed = {producer.producer_id: _pack(producer) for producer in entries}
         opened = [(each.producer_id, each.transaction_start) for each in entries if each.transaction_start >= 0]
-        self.transactions = OpenTransactions(opened, ended)
+        self.transactions = OpenTransactions(opened, ended, committed)
         return taken
 
 
 class Snapshot:
     """The producers of one moment, to be written by a worker."""
 
-    __slots__ = ("_ended", "_packed", "_start_offset", "_truncations")
+    __slots__ = ("_committed", "_ended", "_packed", "_start_offset", "_truncations")
 
-    def __init__(self, packed: dict[int, bytes], start_offset: int, truncations: int, ended: tuple[Ended, ...]) -> None:
+    def __init__(
+        self, packed: dict[int, bytes], start_offset: int, truncations: int, transactions: OpenTransactions
+    ) -> None:
         self._packed = packed
         self._start_offset = start_offset
         self._truncations = truncations
-        self._ended = ended
+        self._committed = transactions.committed
+        self._ended = transactions.ended
 
     def to_bytes(self) -> bytes:
         body = bytearray(_PREAMBLE.pack(SNAPSHOT_VERSION, 0, len(self._packed)))
@@ -365,7 +359,7 @@ class Snapshot:
             older += _OLDER_COUNT.pack(max(0, len(batches) - 1))
             for batch in batches[:-1]:
                 older += _OLDER_BATCH.pack(*batch)
-        body += older + _TRUNCATIONS.pack(self._truncations) + _ENDED_COUNT.pack(len(self._ended))
+        body += older + _TRUNCATIONS.pack(self._truncations) + _COMMITTED.pack(self._committed, len(self._ended))
         for ended in self._ended:
             body += _ENDED.pack(*ended)
         body[2:_CRC_END] = crc32c(memoryview(body)[_CRC_END:]).to_bytes(4, "big")
@@ -393,7 +387,7 @@ def _batch(last_sequence: int, last_offset: int, offset_delta: int, timestamp: i
     return ((last_sequence - offset_delta) & INT32_MAX, last_sequence, last_offset, offset_delta, timestamp)
 
 
-def _parse(data: memoryview) -> tuple[list[Producer], Taken, list[Ended]]:
+def _parse(data: memoryview) -> tuple[list[Producer], Taken, int, list[Ended]]:
     version, crc, count = _PREAMBLE.unpack_from(data)
     if version != SNAPSHOT_VERSION:
         raise CorruptSnapshot(f"version {version}")
@@ -414,7 +408,7 @@ def _parse(data: memoryview) -> tuple[list[Producer], Taken, list[Ended]]:
             producer.batches.append(_batch(last_sequence, last_offset, offset_delta, timestamp))
         entries.append(producer)
     if data[position : position + len(_OLDER_MARK)] != _OLDER_MARK:
-        return entries, Taken(None, 0), []
+        return entries, Taken(None, 0), 0, []
     position += len(_OLDER_MARK)
     start_offset: int = _START_OFFSET.unpack_from(data, position)[0]
     position += _START_OFFSET.size
@@ -427,12 +421,12 @@ def _parse(data: memoryview) -> tuple[list[Producer], Taken, list[Ended]]:
             position += _OLDER_BATCH.size
         producer.batches[:0] = older
     truncations = _TRUNCATIONS.unpack_from(data, position)[0] if position < len(data) else 0
-    return entries, Taken(start_offset, truncations), _parse_ended(data, position + _TRUNCATIONS.size)
+    return entries, Taken(start_offset, truncations), *_parse_ended(data, position + _TRUNCATIONS.size)
 
 
-def _parse_ended(data: memoryview, position: int) -> list[Ended]:
+def _parse_ended(data: memoryview, position: int) -> tuple[int, list[Ended]]:
     if position >= len(data):
-        return []  # written before there were transactions
-    (count,) = _ENDED_COUNT.unpack_from(data, position)
-    position += _ENDED_COUNT.size
-    return [_ENDED.unpack_from(data, position + number * _ENDED.size) for number in range(count)]
+        return 0, []  # written before there were transactions
+    committed, count = _COMMITTED.unpack_from(data, position)
+    position += _COMMITTED.size
+    return committed, [_ENDED.unpack_from(data, position + number * _ENDED.size) for number in range(count)]

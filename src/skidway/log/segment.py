@@ -1,4 +1,4 @@
-"""One segment: a file of batches and its two indexes.
+"""One segment: a file of batches and its indexes.
 
 A segment knows its place and its bytes, not the log around it. Its file is opened and its indexes are loaded on first
 use, so that a log of a thousand segments costs a thousand small objects until somebody reads.
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from skidway.errors import DamagedLog, StorageError
 from skidway.limits import INT64_MAX
+from skidway.log.aborted import AbortedIndex
 from skidway.log.index import OffsetIndex, TimeIndex
 from skidway.log.settings import LogSettings
 from skidway.ports import Disk, File
@@ -45,12 +46,24 @@ def unreadable(directory: str, error: OSError) -> StorageError:
     return kind(f"{directory}: {error}")
 
 
+def find_segments(disk: Disk, directory: str, names: list[str], now_ms: int) -> list["Segment"]:
+    """Those whose files are there, in order."""
+    segments = []
+    for base in sorted(offset for name in names if (offset := offset_in_name(name, ".log")) is not None):
+        segment = Segment(disk, directory, base, disk.size(f"{directory}/{segment_name(base, '.log')}"), now_ms)
+        if segment_name(base, ".txnindex") not in names:
+            segment.aborted = AbortedIndex()
+        segments.append(segment)
+    return segments
+
+
 class _IndexLies(Exception):
     """An index entry points at another batch than it says."""
 
 
 class Segment:
     __slots__ = (
+        "_aborted",
         "_file",
         "_index",
         "_times",
@@ -94,6 +107,7 @@ class Segment:
         self._file: File | None = None
         self._index: OffsetIndex | None = None
         self._times: TimeIndex | None = None
+        self._aborted: AbortedIndex | None = None
 
     def path(self, suffix: str) -> str:
         return f"{self.directory}/{segment_name(self.base_offset, suffix)}"
@@ -119,8 +133,25 @@ class Segment:
             assert self._times is not None
         return self._times
 
+    @property
+    def aborted(self) -> AbortedIndex:
+        """CorruptTransactionIndex when its file cannot be believed."""
+        index = self._aborted
+        if index is None:
+            try:
+                index = AbortedIndex.from_bytes(self.disk.read(self.path(".txnindex")), self.base_offset)
+            except FileNotFoundError:
+                index = AbortedIndex()
+            self._aborted = index
+        return index
+
+    @aborted.setter
+    def aborted(self, index: AbortedIndex) -> None:
+        self._aborted = index
+
     def create_file(self, interval: int) -> None:
         self._file = self.disk.open(self.path(".log"), create=True)
+        self._aborted = AbortedIndex()
         self.begin_indexes(interval)
 
     def begin_indexes(self, interval: int) -> None:
@@ -137,6 +168,9 @@ class Segment:
         if self.index_saved:
             self._index = None
             self._times = None
+            if self._aborted:
+                # An empty one stays: nobody should look for the file again.
+                self._aborted = None
 
     def release_file(self) -> None:
         """Let go of the descriptor alone; it is opened again on first use."""
@@ -157,8 +191,9 @@ class Segment:
         self._times = times
         return True
 
-    def adopt(self, file: File, index: bytes, times: bytes) -> None:
+    def adopt(self, file: File, index: bytes, times: bytes, aborted: bytes) -> None:
         """Use what lies under other names, until `pinned` is taken back."""
+        self._aborted = AbortedIndex.from_bytes(aborted, self.base_offset)
         self._file = file
         self._index = OffsetIndex.from_bytes(index)
         self._times = TimeIndex.from_bytes(times)
@@ -211,14 +246,15 @@ class Segment:
             self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
             self.index_due = position + interval
 
-    def index_bytes(self) -> tuple[OffsetIndex, TimeIndex]:
+    def index_bytes(self) -> tuple[OffsetIndex, TimeIndex, AbortedIndex]:
         """Copies to be written to the index files, the time index closed by the largest timestamp."""
         times = self.times.copy()
         times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-        return self.index.copy(), times
+        return self.index.copy(), times, self.aborted.copy()
 
     def cut(self, size: int, end_offset: int, interval: int) -> None:
         """Forget what lies at or after `size`; the file itself is cut by the caller."""
+        self.aborted.cut(end_offset)
         self.index.cut(self.index.entries_before_position(size))
         self.times.cut(self.times.entries_below(end_offset - self.base_offset))
         self.size = size

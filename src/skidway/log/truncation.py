@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from skidway.errors import FailedCut, StorageError
 from skidway.log import markers, rolling
-from skidway.log.compaction.swapping import INDEX_SUFFIXES, SEGMENT_SUFFIXES
+from skidway.log.compaction.swapping import REBUILT_SUFFIXES, SEGMENT_SUFFIXES
 from skidway.log.durability.checkpoints import (
     DAMAGED,
     LEADER_EPOCHS,
@@ -190,7 +190,8 @@ def _cut(log: Log, segment: Segment, position: int, end_offset: int, now_ms: int
         gone.given_up = True
         for suffix in SEGMENT_SUFFIXES:
             disk.remove(gone.path(suffix))
-    for suffix in INDEX_SUFFIXES:
+    # Its transaction index stays: below the snapshot that is left it is right, and above it a start makes it again.
+    for suffix in REBUILT_SUFFIXES:
         disk.remove(segment.path(suffix))
     disk.sync_directory(directory)
     segment.file.truncate(position)
@@ -239,6 +240,8 @@ def _producers_at(log: Log, end_offset: int, now_ms: int) -> tuple[Producers, in
             continue
         first = segment.find(offset)
         markers.replay(producers, segment, first[0] if first else segment.size, now_ms)
+    # The snapshot may be older than what is known to be committed: the last stable offset must not go back.
+    producers.transactions.commit(min(log.producers.transactions.committed, end_offset))
     return producers, recovery_point
 
 

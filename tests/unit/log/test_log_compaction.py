@@ -383,7 +383,7 @@ def test_no_checkpoint_writes_indexes_over_those_of_the_new_segments() -> None:
     write(log, ("a", "20"))
     ticket = log.checkpoint()
     assert ticket is not None
-    assert [segment.base_offset for segment, _, _, _ in ticket.indexes] == [20]
+    assert [segment.base_offset for segment, *_ in ticket.indexes] == [20]
 
 
 def test_offsets_by_time_know_bare_headers() -> None:

@@ -27,7 +27,7 @@ from skidway.log.compaction.compaction import (
     Source,
     cleaned_path,
 )
-from skidway.log.compaction.swapping import SWAP, place
+from skidway.log.compaction.swapping import ABORTED_SWAP, REBUILT_SUFFIXES, SWAP, place
 from skidway.log.durability import checkpointing
 from skidway.log.health import SOUND
 from skidway.log.segment import Segment, segment_name
@@ -189,7 +189,7 @@ class SwapTicket:
             base_offset = self._placed.base_offset
             place(disk, directory, base_offset, self._placed.replaced)
             # Only now: an index beside a log it does not belong to must not exist at any time.
-            for suffix in (".index", ".timeindex"):
+            for suffix in REBUILT_SUFFIXES:
                 cleaned = cleaned_path(directory, base_offset, suffix, self._token)
                 disk.rename(cleaned, f"{directory}/{segment_name(base_offset, suffix)}")
         if self._ready is not None:
@@ -200,6 +200,13 @@ class SwapTicket:
     def _make_ready(self, ready: Cleaned) -> Segment:
         disk, directory, base_offset = self._disk, self._directory, ready.base_offset
         path = f"{directory}/{segment_name(base_offset, SWAP)}"
+        aborted = b""
+        if ready.had_aborted:
+            # Durable before the decision: a start that completes it has to find both.
+            aborted_path = f"{directory}/{segment_name(base_offset, ABORTED_SWAP)}"
+            disk.rename(cleaned_path(directory, base_offset, ".txnindex", self._token), aborted_path)
+            disk.sync_directory(directory)
+            aborted = disk.read(aborted_path)
         disk.rename(cleaned_path(directory, base_offset, ".log", self._token), path)
         disk.sync_directory(directory)
         segment = Segment(disk, directory, base_offset, ready.size, self._now_ms)
@@ -207,6 +214,7 @@ class SwapTicket:
             disk.open(path),
             disk.read(cleaned_path(directory, base_offset, ".index", self._token)),
             disk.read(cleaned_path(directory, base_offset, ".timeindex", self._token)),
+            aborted,
         )
         segment.max_timestamp = ready.max_timestamp
         segment.max_timestamp_offset = ready.max_timestamp_offset
@@ -314,6 +322,7 @@ def _task(log: Log, count: int, now_ms: int, token: str) -> CompactionTask:
         now_ms=now_ms,
         delete_retention_ms=settings.delete_retention_ms,
         index_interval_bytes=settings.index_interval_bytes,
+        aborted=[entry for segment in log.segments[:count] for entry in segment.aborted.entries],
         producers={
             producer.producer_id: producer.batches[-1][2]
             for producer in log.producers.entries.values()

@@ -20,6 +20,7 @@ from crc32c import crc32c
 
 from skidway.errors import CorruptMessage, InvalidRecord, StorageError
 from skidway.limits import INT32_MAX, INT64_MAX
+from skidway.log.aborted import Aborted, AbortedIndex
 from skidway.log.compaction.key_map import KeyMap, keys_within, make_map
 from skidway.log.segment import Segment, segment_name
 from skidway.ports import Buffer, Disk, File
@@ -89,6 +90,8 @@ class CompactionTask:
     now_ms: int
     delete_retention_ms: int
     index_interval_bytes: int
+    aborted: list[tuple[int, int, int, int]]
+    """All that the transaction indexes of the sources have (see `aborted.Aborted`), in their order."""
     producers: dict[int, int]
     """The last offset of each producer: that batch's header must stay."""
     map_bytes_max: int
@@ -103,6 +106,8 @@ class Cleaned:
     size: int
     max_timestamp: int
     max_timestamp_offset: int
+    had_aborted: bool = False
+    """Whether one of those had aborted transactions: then there is a new transaction index, if only an empty one."""
 
     @property
     def base_offset(self) -> int:
@@ -241,6 +246,10 @@ class _Compactor:
 
     def _clean(self, source: Source, output: "_Output") -> None:
         output.replaced.append(source.base_offset)
+        for entry in self.task.aborted:
+            if source.base_offset <= entry[2] < source.end_offset:
+                output.had_aborted = True
+                output.segment.aborted.append(Aborted(*entry))
         for fields, data, at in self._batches(source):
             if output.bare is not None:
                 output.bare = None
@@ -422,14 +431,25 @@ def _rebuild(header: BatchHeader, payload: bytes, kept: list[Spot], horizon: int
 class _Output:
     """One `.cleaned` file and its indexes."""
 
-    __slots__ = ("_file", "_pending", "_pending_bytes", "_task", "bare", "changed", "replaced", "segment")
+    __slots__ = (
+        "_file",
+        "_pending",
+        "_pending_bytes",
+        "_task",
+        "bare",
+        "changed",
+        "had_aborted",
+        "replaced",
+        "segment",
+    )
 
     def __init__(self, disk: Disk, task: CompactionTask, base_offset: int) -> None:
         self._task = task
         self.segment = Segment(disk, task.directory, base_offset, 0, task.now_ms)
         self.segment.begin_indexes(task.index_interval_bytes)
+        self.segment.aborted = AbortedIndex()
         self.replaced: list[int] = []
-        self.changed = False
+        self.changed = self.had_aborted = False
         self.bare: Buffer | None = None
         """The header of the last batch, if nothing else is left of it: a file's end tells where the next begins."""
         self._pending: list[Buffer] = []
@@ -477,13 +497,18 @@ class _Output:
         self._flush()
         self._file.sync()
         segment = self.segment
-        index, times = segment.index_bytes()
-        for suffix, content in ((".index", index.to_bytes()), (".timeindex", times.to_bytes())):
+        index, times, aborted = segment.index_bytes()
+        files = [(".index", index.to_bytes()), (".timeindex", times.to_bytes())]
+        if self.had_aborted:
+            files.append((".txnindex", aborted.to_bytes()))
+        for suffix, content in files:
             file = segment.disk.open(self._path(suffix), create=True)
             if content:
                 file.append(content)
             file.sync()
-        return Cleaned(self.replaced, segment.size, segment.max_timestamp, segment.max_timestamp_offset)
+        return Cleaned(
+            self.replaced, segment.size, segment.max_timestamp, segment.max_timestamp_offset, self.had_aborted
+        )
 
     def discard(self) -> None:
         self._file.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.log import retention
-from skidway.log.compaction.swapping import INDEX_SUFFIXES
+from skidway.log.compaction.swapping import REBUILT_SUFFIXES
 from skidway.log.durability.checkpoints import write_epochs
 from skidway.log.durability.sync import SyncTicket, snapshot_path
 
@@ -75,7 +75,7 @@ def finish(log: Log, ticket: SyncTicket) -> None:
         log.epochs_changed = False
     # Not earlier: until now a crash may take the start offset back.
     log.epochs.forget_before(ticket.start_offset)
-    for segment, size, _, _ in ticket.indexes:
+    for segment, size, *_ in ticket.indexes:
         # A segment may have grown since its indexes were copied.
         segment.index_saved = segment is not log.active and segment.size == size
     log.unsaved_segments = sum(not segment.index_saved for segment in log.segments[:-1])
@@ -85,8 +85,8 @@ def void(log: Log, ticket: SyncTicket) -> None:
     """The log was cut after the ticket had begun: its files may have replaced better ones, so all are written again."""
     if ticket.snapshot is not None:
         log.disk.remove(snapshot_path(log.directory, ticket.offset))
-        for segment, _, _, _ in ticket.indexes:
-            for suffix in INDEX_SUFFIXES:
+        for segment, *_ in ticket.indexes:
+            for suffix in REBUILT_SUFFIXES:
                 log.disk.remove(segment.path(suffix))
         log.recovery_point = 0
         log.snapshots = []

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from skidway.log.aborted import AbortedIndex
 from skidway.log.durability.checkpoints import DAMAGED
 from skidway.log.index import OffsetIndex, TimeIndex
 from skidway.log.producers import Snapshot
@@ -109,7 +110,7 @@ class SyncTicket:
         self.late = Removal()
         self.is_checkpoint = False
         self.expected: list[Segment] = []
-        self.indexes: list[tuple[Segment, int, OffsetIndex, TimeIndex]] = []
+        self.indexes: list[tuple[Segment, int, OffsetIndex, TimeIndex, AbortedIndex]] = []
         self.epochs: bytes | None = None
         self.snapshot: Snapshot | None = None
         self.snapshots_kept_from = 0
@@ -154,9 +155,12 @@ class SyncTicket:
                 raise FileNotFoundError(errno.ENOENT, "removed while the broker has it open", segment.path(".log"))
 
     def _write_checkpoint(self) -> None:
-        for segment, _, index, times in self.indexes:
+        for segment, _, index, times, aborted in self.indexes:
             self.disk.write_atomic(segment.path(".index"), index.to_bytes())
             self.disk.write_atomic(segment.path(".timeindex"), times.to_bytes())
+            # Emptied rather than removed: a name that comes back after a crash must not bring old entries.
+            if aborted or self.disk.exists(segment.path(".txnindex")):
+                self.disk.write_atomic(segment.path(".txnindex"), aborted.to_bytes())
         if self.epochs is not None:
             self.disk.write_atomic(f"{self.directory}/leader-epoch-checkpoint", self.epochs)
         # Its presence proves all of the above: recovery believes everything below its offset.

@@ -22,7 +22,8 @@ from itertools import pairwise
 
 from skidway.errors import StorageError
 from skidway.limits import INT64_MAX
-from skidway.log.compaction.swapping import INDEX_SUFFIXES, SEGMENT_SUFFIXES, finish_swaps
+from skidway.log import markers
+from skidway.log.compaction.swapping import INDEX_SUFFIXES, REBUILT_SUFFIXES, SEGMENT_SUFFIXES, finish_swaps
 from skidway.log.durability.checkpoints import (
     ACCEPT_LOSS,
     DAMAGED,
@@ -40,7 +41,7 @@ from skidway.log.epochs import LeaderEpochs
 from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.recovery.replay import Replay
 from skidway.log.recovery.unfinished import is_unfinished_append
-from skidway.log.segment import Segment, offset_in_name
+from skidway.log.segment import Segment, find_segments, offset_in_name
 from skidway.log.settings import LogSettings
 from skidway.log.truncation import begin_anew
 from skidway.ports import Disk
@@ -333,9 +334,7 @@ class Loader:
         return kept
 
     def _find_segments(self) -> list[Segment]:
-        bases = sorted(offset for name in self.names if (offset := offset_in_name(name, ".log")) is not None)
-        sizes = {base: self.disk.size(f"{self.directory}/{base:020d}.log") for base in bases}
-        return [Segment(self.disk, self.directory, base, sizes[base], self.now_ms) for base in bases]
+        return find_segments(self.disk, self.directory, self.names, self.now_ms)
 
     def _distrust_indexes(self, segments: list[Segment]) -> None:
         """From the first cut on, a checkpoint that was begun before may have left the indexes of what is gone."""
@@ -343,7 +342,7 @@ class Loader:
             return
         for number, segment in enumerate(segments):
             if number + 1 == len(segments) or segments[number + 1].base_offset >= self.truncated.offset:
-                for suffix in INDEX_SUFFIXES:
+                for suffix in REBUILT_SUFFIXES:
                     self.disk.remove(segment.path(suffix))
 
     def _lost_beginning(self, base_offset: int, start_offset: int) -> bool:
@@ -430,6 +429,9 @@ class Loader:
             now_ms=self.now_ms,
         )
         scanned = 0
+        # Unlike the others these indexes are believed after a cut. A checkpoint that was begun before it may have
+        # written them, but then none was begun after it, and above the last snapshot they are made again.
+        aborted_known = True
         for number in range(first, len(segments)):
             segment = segments[number]
             if segment.base_offset != replay.next_offset and segment.base_offset > self.proven:
@@ -438,7 +440,9 @@ class Loader:
                 self._cut(segments, number - 1, before, replay.next_offset, f"the next file is {segment.path('.log')}")
                 break
             replay.next_offset = max(replay.next_offset, segment.base_offset)
-            position = self._open_indexes(segment, snapshot if number == first else segment.base_offset)
+            upto = snapshot if number == first else segment.base_offset
+            aborted_known &= markers.keep_aborted(segment, upto)
+            position = self._open_indexes(segment, upto)
             end = replay.read(segment, position)
             segment.index_saved = False
             scanned += end - position
@@ -448,7 +452,9 @@ class Loader:
         if replay.next_offset < self.known:
             raise Unproven(f"it ends at {replay.next_offset}")
         if not self.clean and replay.next_offset > self.proven:
-            self._distrust_memory(segments[first:])
+            _distrust_memory(segments[first:])
+        if not aborted_known:
+            markers.rebuild_aborted(self._without_given_up(segments))
         active = segments[-1]
         if active.size:
             active.first_timestamp = next(active.batches(0, active.size))[4]
@@ -523,10 +529,11 @@ class Loader:
                 f"{last.size} of {last.path('.log')} ({gone} bytes): {why}"
             )
 
-    def _distrust_memory(self, segments: list[Segment]) -> None:
-        # After a crash of the process alone the bytes may still be in memory only; what is served must be durable.
-        for segment in segments:
-            segment.synced_size = 0
+
+def _distrust_memory(segments: list[Segment]) -> None:
+    # After a crash of the process alone the bytes may still be in memory only; what is served must be durable.
+    for segment in segments:
+        segment.synced_size = 0
 
 
 def _epochs_of_batches(segments: list[Segment], end_offset: int) -> LeaderEpochs:

@@ -86,7 +86,7 @@ class Replay:
                 if (
                     fields[PRODUCER_ID] >= 0 or fields[LEADER_EPOCH] > self.epochs.latest
                 ) and last >= self.producers_from:
-                    self._state(fields, chunk[at:end])
+                    self._state(fields, chunk[at:end], segment)
                 self.next_offset = last + 1
                 at = end
             if at == 0:
@@ -94,13 +94,13 @@ class Replay:
             position += at
         return position
 
-    def _state(self, fields: tuple[int, ...], batch: memoryview) -> None:
+    def _state(self, fields: tuple[int, ...], batch: memoryview, segment: Segment) -> None:
         if fields[LEADER_EPOCH] > self.epochs.latest:
             self.epochs.assign(fields[LEADER_EPOCH], fields[BASE_OFFSET])
         if fields[PRODUCER_ID] < 0:
             return
         if fields[ATTRIBUTES] & CONTROL_BIT:
-            markers.note(self.producers, batch, fields, self.now_ms)
+            markers.note(self.producers, segment.aborted, batch, fields, self.now_ms)
         else:
             markers.record(self.producers, fields, self.now_ms)
 

@@ -12,13 +12,16 @@ and then renamed: what is missing is at most the sync of their directory.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from skidway.errors import StorageError
 from skidway.limits import MIB
-from skidway.log.compaction.swapping import INDEX_SUFFIXES
+from skidway.log.aborted import CorruptTransactionIndex
+from skidway.log.compaction.swapping import REBUILT_SUFFIXES
 from skidway.log.durability.checkpoints import NEVER_TRUNCATED, PARTITION_METADATA, TRUNCATED, Truncated, read_truncated
 from skidway.log.durability.sync import snapshot_offset, snapshot_path
 from skidway.log.producers import CorruptSnapshot, Producers
-from skidway.log.segment import Segment, offset_in_name, segment_name
+from skidway.log.segment import Segment, find_segments, segment_name
 from skidway.ports import Disk
 
 
@@ -29,7 +32,7 @@ def write_anew(disk: Disk, directory: str, recovery_point: int) -> int:
     written = 0
     if truncated.restart_at < 0:
         proven = _proven(disk, directory, names, truncated, recovery_point)
-        segments = _find_segments(disk, directory, names)
+        segments = find_segments(disk, directory, names, 0)
         first = max((number for number, segment in enumerate(segments) if segment.base_offset <= proven), default=0)
         if first:
             _end_before(segments[first - 1], segments[first].base_offset)
@@ -66,11 +69,6 @@ def _proven(disk: Disk, directory: str, names: list[str], truncated: Truncated, 
     return recovery_point
 
 
-def _find_segments(disk: Disk, directory: str, names: list[str]) -> list[Segment]:
-    bases = sorted(offset for name in names if (offset := offset_in_name(name, ".log")) is not None)
-    return [Segment(disk, directory, base, disk.size(f"{directory}/{segment_name(base, '.log')}"), 0) for base in bases]
-
-
 def _find(segment: Segment, offset: int) -> tuple[int, int]:
     """Where the batch begins that holds `offset` or is the first after it, and its own offset; the beginning of the
     segment when what is there cannot be read, its end when it has none."""
@@ -88,10 +86,10 @@ def _end_before(segment: Segment, offset: int) -> None:
     try:
         batch = segment.find(offset)
         if batch is not None and batch[1] >= offset:
-            _cut(segment, batch[0])
+            _cut(segment, batch[0], offset)
     except StorageError:
         # Power was lost then, and left what it wanted of the tail.
-        _cut(segment, _end_of_batches_upto(segment, offset))
+        _cut(segment, _end_of_batches_upto(segment, offset), offset)
     # It may have been cut already, by a start that did not come as far as this.
     segment.file.sync()
 
@@ -117,7 +115,8 @@ def _move(segment: Segment, proven: int) -> int:
         segment.file.sync()
         return 0
     disk, directory = segment.disk, segment.directory
-    path = f"{directory}/{segment_name(min(found, proven) if position else segment.base_offset, '.log')}"
+    offset = min(found, proven) if position else segment.base_offset
+    path = f"{directory}/{segment_name(offset, '.log')}"
     disk.remove(f"{path}.tmp")
     file = disk.open(f"{path}.tmp", create=True)
     for start in range(position, segment.size, MIB):
@@ -128,15 +127,25 @@ def _move(segment: Segment, proven: int) -> int:
     disk.sync_directory(directory)
     written = segment.size - position
     if position:
-        _cut(segment, position)
+        _cut(segment, position, offset)
     return written
 
 
-def _cut(segment: Segment, position: int) -> None:
+def _cut(segment: Segment, position: int, offset: int) -> None:
     if position < segment.size:
         # They may speak of what goes, and are made again from what stays.
-        for suffix in INDEX_SUFFIXES:
+        for suffix in REBUILT_SUFFIXES:
             segment.disk.remove(segment.path(suffix))
+        _cut_aborted(segment, offset)
         segment.disk.sync_directory(segment.directory)
         segment.file.truncate(position)
         segment.file.sync()
+
+
+def _cut_aborted(segment: Segment, offset: int) -> None:
+    """Its transaction index cannot be made again: what is below the offset is proven by a snapshot, as the log is."""
+    path = segment.path(".txnindex")
+    if segment.disk.exists(path):
+        with suppress(CorruptTransactionIndex):
+            segment.aborted.cut(offset)
+            segment.disk.write_atomic(path, segment.aborted.to_bytes())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from skidway.broker.events import Event
 from skidway.errors import CorruptMessage, StorageError
 from skidway.log import markers
+from skidway.log.aborted import AbortedIndex
 from skidway.log.bounds import Bound
 from skidway.log.durability.checkpoints import DAMAGED, TRUNCATED
 from skidway.log.epochs import LeaderEpochs
@@ -106,9 +107,10 @@ def _check_producers(who: str, log: Log, batches: list[tuple[BatchHeader, bytes]
     if log.start_offset or log.settings.compact:
         return  # what was deleted may still be remembered
     replayed = Producers(count_max=log.producers.count_max, expiry_ms=log.producers.expiry_ms)
+    aborted = AbortedIndex()
     for header, data in batches:
         if header.is_control and header.producer_id >= 0:
-            markers.note(replayed, data, header, 0)
+            markers.note(replayed, aborted, data, header, 0)
         elif header.producer_id >= 0:
             markers.record(replayed, header, 0)
     if replayed.state() != log.producers.state():
@@ -116,6 +118,9 @@ def _check_producers(who: str, log: Log, batches: list[tuple[BatchHeader, bytes]
             "producer-state",
             f"{who} {log.directory}: producers are {log.producers.state()}; a replay gives {replayed.state()}",
         )
+    indexed = [entry for segment in log.segments for entry in segment.aborted.entries]
+    if indexed != aborted.entries:
+        raise Violation("aborted", f"{who} {log.directory}: the index has {indexed}; a replay gives {aborted.entries}")
 
 
 def _check_index(who: str, log: Log) -> None:
