@@ -42,6 +42,7 @@ from skidway.transactions.operations import (
     Description,
     EndTransaction,
     InitProducer,
+    ListIds,
     ListTransactions,
     MarkersWritten,
     Producer,
@@ -196,6 +197,8 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
                 return self._tick(operation, now)
             case DescribeTransaction():
                 return Decision([], self._describe(operation))
+            case ListIds():
+                return Decision([], list(self.transactions))
             case ListTransactions():
                 return Decision([], self._list(operation, now))
             case _:
@@ -396,19 +399,9 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
         return description
 
     def _list(self, asked: ListTransactions, now: Now) -> list[Description]:
-        found = []
-        for known in self.transactions.values():
-            described = _description(known)
-            if asked.states and described.state not in asked.states:
-                continue
-            if asked.producer_ids and described.producer_id not in asked.producer_ids:
-                continue
-            if now.wall_ms - known.started_ms <= asked.running_longer_than_ms:
-                continue
-            if asked.matches is not None and not asked.matches(known.id):
-                continue
-            found.append(described)
-        return found
+        ids = self.transactions if asked.ids is None else asked.ids
+        some = [known for key in ids if (known := self.transactions.get(key)) is not None]
+        return [_description(known) for known in some if _passes(known, asked, now.wall_ms)]
 
     def _draw(self) -> int:
         producer_id = self._new_producer_id()
@@ -434,3 +427,13 @@ def _markers(ending: Transaction, places: frozenset[Place], number: int) -> Writ
 def _description(known: Transaction) -> Description:
     state = NAMES[status_of(known.state)]
     return Description(known.id, known.producer_id, known.epoch, state, known.timeout_ms, known.started_ms)
+
+
+def _passes(known: Transaction, asked: ListTransactions, wall_ms: int) -> bool:
+    if asked.states and NAMES[status_of(known.state)] not in asked.states:
+        return False
+    if asked.producer_ids and known.producer_id not in asked.producer_ids:
+        return False
+    if 0 <= asked.running_longer_than_ms >= wall_ms - known.started_ms:
+        return False
+    return asked.matches is None or asked.matches(known.id)

@@ -4,7 +4,7 @@ A refusal of the whole operation is a ProtocolError in place of the reply. Which
 ProducerFenced is up to the handlers, and so is an id without a character.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from skidway.errors import ErrorCode
@@ -124,10 +124,17 @@ class DescribeTransaction(Operation[Description]):
 
 
 @dataclass(slots=True)
+class ListIds(Operation[list[str]]):
+    """All there are: to look at some of them at a time."""
+
+
+@dataclass(slots=True)
 class ListTransactions(Operation[list[Description]]):
     """All that every filter lets pass; `places` stay empty. As in Kafka, the time counts from the start of the last
     transaction, whether it has ended or not, and an id that has had none passes."""
 
+    ids: Sequence[str] | None = None
+    """Only these, as far as there are such; None: all."""
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
     running_longer_than_ms: int = -1

@@ -123,6 +123,13 @@ def test_one_unknown_partition_spoils_the_whole_transaction(story: Transactions)
     assert story.state().state == Empty()
 
 
+def test_clients_add_no_partition_of_the_brokers_own_topics(story: Transactions) -> None:
+    producer = begun(story)
+    own = ("__transaction_state", 0)
+    assert story.add(producer, PLACE, own) == {PLACE: E.OPERATION_NOT_ATTEMPTED, own: E.TOPIC_AUTHORIZATION_FAILED}
+    assert story.add_many(transaction(producer, own)) == [{own: 0}], "nodes add those of groups"
+
+
 def test_who_may_not_add_hears_why_in_the_words_of_its_version(story: Transactions) -> None:
     producer_id, epoch = begun(story)
     assert story.add((producer_id, epoch), PLACE, key="") == {PLACE: E.INVALID_REQUEST}

@@ -7,8 +7,11 @@ from broker_world import World
 from transactions_world import ID, TIMEOUT_MS, Transactions, marker, transaction
 
 from skidway.broker.coordinators.marker_sender import RETRY_MS_MAX
+from skidway.broker.handlers import list_transactions
 from skidway.broker.partitions.partition import Partition
 from skidway.errors import ErrorCode, NotEnoughReplicas
+from skidway.transactions.coordinator import TransactionCoordinator
+from skidway.transactions.operations import ListTransactions
 from skidway.transactions.settings import TransactionSettings
 from skidway.transactions.transaction import Ended, Ending
 
@@ -328,7 +331,8 @@ def test_transactions_are_described_with_partitions_that_lack_their_marker(
 
 
 def listed(story: Transactions, version: int = 2, **fields: Any) -> Any:
-    reply = story.peer.call("ListTransactions", version=version, **fields)
+    story.peer.send("ListTransactions", version=version, **fields)
+    reply = story.turns()
     if reply.error_code:
         return reply.error_code
     found = {state.transactional_id: state.transaction_state for state in reply.transaction_states}
@@ -342,7 +346,8 @@ def test_transactions_are_listed_by_every_filter(story: Transactions) -> None:
     assert listed(story, 0) == everything
     assert listed(story, 0, state_filters=["Ongoing"]) == {ID: "Ongoing"}
     assert listed(story, 0, state_filters=["Ongoing", "Odd"]) == ({ID: "Ongoing"}, ["Odd"])
-    assert listed(story, 0, state_filters=["Odd"]) == ({}, ["Odd"])
+    assert listed(story, 0, state_filters=["Odd", "Odd"]) == ({}, ["Odd"])
+    assert listed(story, 0, state_filters=["Dead"]) == {}
     assert listed(story, 0, producer_id_filters=[other[0]]) == {"other": "Empty"}
     assert listed(story, 0, producer_id_filters=[producer[0] + other[0] + 99]) == {}
     assert listed(story, 1, duration_filter=10_000) == {"other": "Empty"}
@@ -352,6 +357,26 @@ def test_transactions_are_listed_by_every_filter(story: Transactions) -> None:
     assert listed(story, transactional_id_pattern="cop") == {}, "the whole id has to match"
     assert listed(story, transactional_id_pattern="") == everything
     assert listed(story, transactional_id_pattern="(") == E.INVALID_REGULAR_EXPRESSION
+
+
+def test_thousands_are_listed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Transactions()
+    names = {f"id-{number}" for number in range(30)}
+    for name in sorted(names):
+        begun(story, name)
+    asked: list[int] = []
+    decide = TransactionCoordinator.decide
+
+    def decide_and_tell(machine: TransactionCoordinator, operation: Any, now: Any) -> Any:
+        if isinstance(operation, ListTransactions):
+            asked.append(len(operation.ids or ()))
+        return decide(machine, operation, now)
+
+    monkeypatch.setattr(TransactionCoordinator, "decide", decide_and_tell)
+    monkeypatch.setattr(list_transactions, "PART_ITEMS", 4)
+    assert listed(story).keys() == names
+    assert max(asked) == 4
+    assert sum(asked) == 30
 
 
 def test_clients_learn_of_the_version_of_transactions() -> None:

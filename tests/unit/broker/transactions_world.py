@@ -70,6 +70,14 @@ class Transactions:
         """(producer id, epoch, committed) of those in a partition, in order."""
         return markers_in(self.world.partition(topic, index))
 
+    def turns(self) -> Any:
+        """The answer to what was sent last, however many turns it takes."""
+        for _ in range(100):
+            self.world.settle()
+            if self.peer.connection.outbox:
+                return self.peer.reply()
+        raise AssertionError("it is never answered")
+
     def state(self, key: str = ID) -> Any:
         """What the coordinator knows of an id."""
         machines = [each.host.machine for each in self.world.node.rooms.services.transactions.loaded.values()]

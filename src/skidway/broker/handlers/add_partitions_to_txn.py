@@ -2,8 +2,9 @@
 
 v0–v3: a client, about its one transaction. v4–v5: nodes, about many at once, for clients that let brokers do it
 (Produce v12) and, with `verify_only`, for those that did it themselves: nothing is added then.
-A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, and all others of its transaction
-OPERATION_NOT_ATTEMPTED. All partitions of a transaction are added or none, and answered when that is committed.
+A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, one of the broker's own topics
+TOPIC_AUTHORIZATION_FAILED if a client names it, and then all others of the transaction OPERATION_NOT_ATTEMPTED. All
+partitions of a transaction are added or none, and answered when that is committed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from skidway.broker.api.admission import not_a_node
 from skidway.broker.api.call import answer_later
 from skidway.broker.api.fencing import code_of
 from skidway.errors import ErrorCode, PolicyViolation, ProtocolError
+from skidway.metadata.topic_names import is_internal
 from skidway.steps import Steps
 from skidway.transactions.operations import AddPartitions, VerifyPartitions
 from skidway.transactions.transaction import Place
@@ -63,7 +65,7 @@ def handle(node: Services, call: Call, request: AddPartitionsToTxnRequest) -> St
             answer_later(node.world.slices, call, _response(call.version, asked))
 
     for each in asked:
-        yield from _look_up(node, each)
+        yield from _look_up(node, call.version, each)
         _ask(node, call, each, answered)
         yield None
     return None if asked else AddPartitionsToTxnResponse()
@@ -81,18 +83,22 @@ def _transactions(version: int, request: AddPartitionsToTxnRequest) -> list[AddP
     return [only]
 
 
-def _look_up(node: Services, asked: _Asked) -> Steps[None]:
-    """Which partitions there are. If one is missing, no other is tried."""
-    places, unknown = asked.places, False
+def _look_up(node: Services, version: int, asked: _Asked) -> Steps[None]:
+    """Which partitions there are. If one cannot be added, no other is tried."""
+    places, refused = asked.places, False
     for topic in asked.transaction.topics:
         partitions = node.topics.partition_count(topic.name) or 0
+        is_closed = version < BATCHED_SINCE and is_internal(topic.name)
         for index in topic.partitions:
-            exists = 0 <= index < partitions
-            unknown = unknown or not exists
-            places[topic.name, index] = ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if is_closed:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            else:
+                code = ErrorCode.NONE if 0 <= index < partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            refused = refused or code != ErrorCode.NONE
+            places[topic.name, index] = code
             yield None
         yield None
-    if unknown:
+    if refused:
         asked.refuse(ErrorCode.OPERATION_NOT_ATTEMPTED)
     elif not asked.transaction.transactional_id:
         asked.refuse(ErrorCode.INVALID_REQUEST)
