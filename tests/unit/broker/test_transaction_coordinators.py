@@ -6,6 +6,7 @@ import pytest
 from transactions_world import ID, Transactions, transaction
 
 from skidway.broker.coordinators.id_reserve import RESERVED, ProducerIdReserve
+from skidway.broker.events import TooFewReplicas
 from skidway.errors import CoordinatorNotAvailable, ErrorCode, ProtocolError
 from skidway.transactions.settings import TransactionSettings
 from skidway.transactions.transaction import Empty, Ongoing
@@ -34,6 +35,7 @@ def test_finding_the_first_coordinator_creates_the_topic(story: Transactions) ->
     assert configs["cleanup.policy"] == "compact"
     assert (configs["min.insync.replicas"], configs["compression.type"]) == ("2", "uncompressed")
     assert configs["segment.bytes"] == str(100 << 20)
+    assert not [event for event in story.world.reported if isinstance(event, TooFewReplicas)], "one node has no others"
 
 
 def test_without_the_topic_there_is_no_coordinator() -> None:

@@ -32,6 +32,7 @@ from skidway.broker.world import World
 from skidway.metadata.config_keys import ResourceType
 from skidway.metadata.image import Topic
 from skidway.metadata.operations import BrokerHeartbeat
+from skidway.metadata.topic_names import is_internal
 from skidway.runtime.replicated import Operation
 from skidway.wire.message import Message
 from skidway.wire.schema.metadata_records import (
@@ -168,7 +169,9 @@ class Batch:
 
     def _report_created(self, topic: Topic) -> None:
         self._world.report(TopicCreated(topic.name, len(topic.partitions), _replicas(topic)))
-        self._check_replicas(topic)
+        if not is_internal(topic.name):
+            # Nobody chose how many replicas the broker's own topics have: as many as there can be.
+            self._check_replicas(topic)
 
     def _check_replicas(self, topic: Topic) -> None:
         replicas = _replicas(topic)
