@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from skidway.broker.coordinators.news import TransactionNews
 from skidway.broker.partitions.news import PartitionNews
 from skidway.broker.upkeep.news import UpkeepNews
 from skidway.errors import ErrorCode
@@ -331,6 +332,7 @@ Event = (
     | CoordinatorTopicNotCreated
     | CoordinatorNotLoaded
     | PartitionNews
+    | TransactionNews
     | UpkeepNews
     | GroupNews
     | ReplicaNews

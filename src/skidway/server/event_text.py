@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from skidway.broker.coordinators.news import MarkerRefused, MarkersLate
 from skidway.broker.events import (
     NO_LEADER,
     BrokerFenced,
@@ -287,6 +288,13 @@ def _line_of_node(event: Event) -> str:
             return f"cannot create the topic for {noun}: {why}"
         case CoordinatorNotLoaded(partition, noun, why):
             return f"{partition}: cannot load {noun}: {why}"
+        case MarkerRefused(transactional_id, partition, code):
+            refused = f"{partition} refuses its marker ({code.name})"
+            return f"the transaction of {_cut(transactional_id)} cannot end: {refused}"
+        case MarkersLate(transactional_id, partition, others, since_ms):
+            more = f" and {_count(others, 'other partition')}" if others else ""
+            late = f"{partition}{more} did not take its marker for {since_ms // 1000} s"
+            return f"the transaction of {_cut(transactional_id)} is still ending: {late}; the broker retries"
         case ClockJumped(leap_ms, wait_ms):
             return (
                 f"the wall clock jumped forwards by {leap_ms // 1000} s: the broker deletes nothing by age for the "

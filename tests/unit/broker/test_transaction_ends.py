@@ -6,7 +6,8 @@ import pytest
 from broker_world import World
 from transactions_world import ID, TIMEOUT_MS, Transactions, marker, transaction
 
-from skidway.broker.coordinators.marker_sender import RETRY_MS_MAX
+from skidway.broker.coordinators.marker_sender import LATE_MS, RETRY_MS_MAX
+from skidway.broker.coordinators.news import MarkerRefused, MarkersLate
 from skidway.broker.handlers import list_transactions
 from skidway.broker.partitions.partition import Partition
 from skidway.errors import ErrorCode, NotEnoughReplicas
@@ -177,6 +178,13 @@ def test_a_partition_that_takes_no_marker_gets_it_again_after_pauses_that_grow(
         story.world.pass_time(100)
         story.world.settle()
     assert 5 <= refusals.refused <= 20, "ten seconds, with pauses of up to one"
+    assert not [event for event in story.world.reported if isinstance(event, MarkersLate)]
+    for _ in range(200):
+        story.world.pass_time(1_000)
+        story.world.settle()
+    (late,) = [event for event in story.world.reported if isinstance(event, MarkersLate)]
+    assert (late.transactional_id, late.partition, late.others) == (ID, "t-0", 0)
+    assert LATE_MS <= late.since_ms < LATE_MS + 2 * RETRY_MS_MAX
     assert isinstance(story.state().state, Ending)
     assert story.add(producer, PLACE) == {PLACE: E.CONCURRENT_TRANSACTIONS}
     refusals.error = None
@@ -267,6 +275,8 @@ def test_a_final_refusal_ends_the_sending(
     assert refusals.refused == 1
     assert isinstance(story.state().state, Ending)
     assert story.world.node.rooms.services.transactions.sender.task_count == 0
+    (told,) = [event for event in story.world.reported if isinstance(event, MarkerRefused)]
+    assert told == MarkerRefused(ID, "t-0", code)
 
 
 def _errors() -> list[Any]:

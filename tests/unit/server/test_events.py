@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 from server_fake_node import HandClock
 
+from skidway.broker.coordinators.news import MarkerRefused, MarkersLate
 from skidway.broker.events import (
     BrokerFenced,
     BrokerRegistered,
@@ -276,6 +277,19 @@ LINES: list[tuple[Event, str]] = [
     (MetadataSnapshotNotSaved("why"), "cannot write a snapshot of the metadata, the broker retries later: why"),
     (CoordinatorTopicNotCreated("groups", "why"), "cannot create the topic for groups: why"),
     (CoordinatorNotLoaded("o-0", "groups", "why"), "o-0: cannot load groups: why"),
+    (
+        MarkerRefused("copier", "t-0", ErrorCode.INVALID_PRODUCER_EPOCH),
+        "the transaction of copier cannot end: t-0 refuses its marker (INVALID_PRODUCER_EPOCH)",
+    ),
+    (
+        MarkersLate("copier", "t-0", 2, 61_000),
+        "the transaction of copier is still ending: t-0 and 2 other partitions did not take its marker for 61 s; the "
+        "broker retries",
+    ),
+    (
+        MarkersLate("copier", "t-0", 0, 61_000),
+        "the transaction of copier is still ending: t-0 did not take its marker for 61 s; the broker retries",
+    ),
     (
         ClockJumped(90_000, 60_000),
         "the wall clock jumped forwards by 90 s: the broker deletes nothing by age for the next 60 s "

@@ -18,6 +18,7 @@ from functools import partial
 from skidway.broker.cluster.peers import Peers
 from skidway.broker.coordinators.host import Coordinator
 from skidway.broker.coordinators.markers import Marker, MarkerWriter
+from skidway.broker.coordinators.news import MarkerRefused, MarkersLate
 from skidway.broker.world import World
 from skidway.errors import ErrorCode, ProtocolError
 from skidway.metadata.image import Image
@@ -46,15 +47,17 @@ REQUEST_PLACES_MAX = 1_000
 STEP_PLACES = 100
 """Some milliseconds' worth, where each is written to a log here."""
 RETRY_MS_MIN, RETRY_MS_MAX = 50, 1_000
+LATE_MS = 60_000
+"""Operators hear of a transaction that takes so long to end, and again each time it has taken ten times as long."""
 FINAL = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
 class Task:
     """The markers of one transaction."""
 
-    __slots__ = ("coordinator", "delayed", "effect", "left", "retry_ms")
+    __slots__ = ("began_ms", "coordinator", "delayed", "effect", "late_ms", "left", "retry_ms")
 
-    def __init__(self, coordinator: OneCoordinator, effect: WriteMarkers) -> None:
+    def __init__(self, coordinator: OneCoordinator, effect: WriteMarkers, now_ms: int) -> None:
         self.coordinator = coordinator
         self.effect = effect
         self.left = len(effect.places)
@@ -62,6 +65,7 @@ class Task:
         self.delayed: list[Place] = []
         """Tried in vain, until the pause is over."""
         self.retry_ms = RETRY_MS_MIN
+        self.began_ms, self.late_ms = now_ms, LATE_MS
 
     @property
     def key(self) -> tuple[OneCoordinator, str]:
@@ -127,7 +131,7 @@ class MarkerSender:
         return len(self._tasks)
 
     def send(self, coordinator: OneCoordinator, effect: WriteMarkers) -> None:
-        task = Task(coordinator, effect)
+        task = Task(coordinator, effect, self._world.clock.monotonic_ms())
         # One transaction of an id at a time: what an earlier effect asked for is over, or is asked for again by this.
         self._tasks[task.key] = task
         if effect.places:
@@ -223,6 +227,7 @@ class MarkerSender:
             self._on_done(task, place)
         elif code in FINAL:
             del self._tasks[task.key]
+            self._world.report(MarkerRefused(task.effect.transactional_id, _named(place), ErrorCode(code)))
         else:
             self._again(task, [place])
 
@@ -241,8 +246,16 @@ class MarkerSender:
     def _resume(self, task: Task) -> None:
         delayed, task.delayed = task.delayed, []
         if self._is_wanted(task):
+            self._report_late(task, delayed)
             self._todo.append((task, iter(delayed)))
             self._plan()
+
+    def _report_late(self, task: Task, delayed: list[Place]) -> None:
+        since_ms = self._world.clock.monotonic_ms() - task.began_ms
+        if since_ms >= task.late_ms:
+            task.late_ms *= 10
+            key, others = task.effect.transactional_id, len(delayed) - 1
+            self._world.report(MarkersLate(key, _named(delayed[0]), others, since_ms))
 
     def _tell_done(self) -> None:
         done, self._done = self._done, {}
@@ -267,6 +280,11 @@ class MarkerSender:
     def _put_back(self, task: Task) -> None:
         self._done.setdefault(task, [])
         self._plan()
+
+
+def _named(place: Place) -> str:
+    topic, index = place
+    return f"{topic}-{index}"
 
 
 def _request(wanted: Iterable[Wanted]) -> WriteTxnMarkersRequest:

@@ -1,0 +1,28 @@
+"""What a node reports of transactions that do not end as they should: for the operators' log."""
+
+from dataclasses import dataclass
+
+from skidway.errors import ErrorCode
+
+
+@dataclass(slots=True, frozen=True)
+class MarkerRefused:
+    """For good: the partition knows another producer or coordinator, and the transaction stays as it is."""
+
+    transactional_id: str
+    partition: str
+    code: ErrorCode
+
+
+@dataclass(slots=True, frozen=True)
+class MarkersLate:
+    """It is decided how the transaction ends, and partitions have not taken its marker for a while."""
+
+    transactional_id: str
+    partition: str
+    """One of them."""
+    others: int
+    since_ms: int
+
+
+TransactionNews = MarkerRefused | MarkersLate
