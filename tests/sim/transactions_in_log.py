@@ -13,6 +13,7 @@ from log_world import World
 from skidway.errors import StorageError
 from skidway.log.bounds import Bound
 from skidway.log.log import Log
+from skidway.log.lookup import aborted_in
 from skidway.records.batch import BatchHeader, iter_headers, read_header
 from skidway.records.control import EndTransaction, end_transaction_batch, read_marker
 from skidway.records.record import Record, build_batch
@@ -79,7 +80,7 @@ def read_as_clients_do(log: Log, max_bytes: int) -> list[int]:
     while (slice_ := log.read(offset, max_bytes, Bound.LAST_STABLE)) is not None:
         data = slice_.read()
         headers = list(iter_headers(data))
-        waiting = log.aborted_transactions(offset, log.slice_end(offset, slice_))
+        waiting = aborted_in(log, offset, slice_)
         assert waiting == sorted(waiting, key=lambda entry: entry[1]), "by first offset"
         aborting: set[int] = set()
         for position, header in headers:

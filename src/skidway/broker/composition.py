@@ -192,7 +192,8 @@ class Rooms:
             ground.above.on_role_changed,
             self.upkeep.save_offsets,
         )
-        self.reads = Reads(hosting.partitions, ground.waiting.polls, world.slices, world.limits, self.damaged.found)
+        polls, stable_polls = ground.waiting.polls, ground.waiting.stable_polls
+        self.reads = Reads(hosting.partitions, polls, stable_polls, world.slices, world.limits, self.damaged.found)
         self.replica_polls = FollowerFetches(
             self.reads,
             world.clock,

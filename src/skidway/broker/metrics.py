@@ -153,7 +153,7 @@ def _node(node: Node, take: Take) -> None:
     take(Sample(OFFLINE_DIRECTORIES, (), int(node.failure is not None)))
     take(Sample(GROUPS, (), sum(len(each.host.machine.groups) for each in node.rooms.services.groups.loaded.values())))
     take(Sample(PARKED, ("Produce",), len(node.waiting.acknowledgements)))
-    take(Sample(PARKED, ("Fetch",), node.waiting.polls.waits))
+    take(Sample(PARKED, ("Fetch",), node.waiting.polls.waits + node.waiting.stable_polls.waits))
     take(Sample(PARKED, ("DeleteRecords",), len(node.waiting.deletions)))
     take(Sample(ISR_SHRINKS, (), counts.in_sync_shrinks))
     take(Sample(ISR_EXPANDS, (), counts.in_sync_expands))

@@ -164,7 +164,7 @@ class Node:
         rooms.scrubbing.stop()
         rooms.followers.stop()
         for partition in self.partitions:
-            self.waiting.polls.disturb(partition)
+            self.waiting.disturb_polls(partition)
             rooms.replica_polls.disturb(partition)
 
     def close(self, clean: bool, run: Run | None = None) -> None:
@@ -256,8 +256,8 @@ class Node:
         while turn.calls or turn.moved:
             for act in turn.take_calls():
                 act(self.clock.monotonic_ms())
-            for partition, added_bytes in turn.take_moved():
-                self._wake(partition, added_bytes)
+            for partition, added_bytes, stable_bytes in turn.take_moved():
+                self._wake(partition, added_bytes, stable_bytes)
         if turn.grown or rooms.replica_polls.woken:
             rooms.replica_polls.wake(turn.take_grown())
         if rooms.hosting.backlog.steps and rooms.hosting.backlog.work():
@@ -277,12 +277,11 @@ class Node:
             jobs += rooms.syncs.take_jobs()
         return jobs
 
-    def _wake(self, moved: Partition, added_bytes: int) -> None:
+    def _wake(self, moved: Partition, added_bytes: int, stable_bytes: int) -> None:
         rooms, waiting = self.rooms, self.waiting
         if (coordinators := rooms.coordinators.get(moved.topic)) is not None:
             coordinators.on_committed(moved)
-        waiting.acknowledgements.wake(moved, moved.log.high_watermark)
-        waiting.polls.wake(moved, added_bytes)
+        waiting.wake(moved, added_bytes, stable_bytes)
         rooms.replica_polls.note(moved)
 
     # --- what rooms report: syncs ---
@@ -376,7 +375,7 @@ class Node:
         if not partition.leads:
             led_by = partition.role.leader
             waiting.refuse(partition, NotLeaderOrFollower(f"{partition} is led by node {led_by} now"))
-        waiting.polls.disturb(partition)
+        waiting.disturb_polls(partition)
         rooms.replica_polls.disturb(partition)
         if (coordinators := rooms.coordinators.get(partition.topic)) is not None:
             coordinators.on_role_changed(partition)
@@ -389,7 +388,7 @@ class Node:
     def on_removed(self, partition: Partition, why: ProtocolError) -> None:
         rooms, waiting = self.rooms, self.waiting
         waiting.refuse(partition, why)
-        waiting.polls.disturb(partition)
+        waiting.disturb_polls(partition)
         rooms.replica_polls.forget(partition)
         rooms.followers.on_removed(partition)
         rooms.damaged.on_removed(partition)

@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from skidway.limits import INT64_MAX
 from skidway.log.durability.sync import SyncTicket
 from skidway.log.log import Log
+
+NEVER = ENOUGH = INT64_MAX
 
 
 class Synced(Protocol):
@@ -35,7 +38,7 @@ Moved = TypeVar("Moved", bound=Synced)
 
 
 class TurnNotes(Generic[Moved]):
-    __slots__ = ("calls", "grown", "moved", "on_work", "unsynced")
+    __slots__ = ("calls", "grown", "moved", "on_work", "unstable", "unsynced")
 
     def __init__(self, on_work: Callable[[], None]) -> None:
         """`on_work` is called when a turn has something to be done at its end."""
@@ -43,6 +46,8 @@ class TurnNotes(Generic[Moved]):
         self.unsynced: dict[Synced, None] = {}
         self.moved: dict[Moved, int] = {}
         """With the bytes that can be read in addition since the turn began."""
+        self.unstable: dict[Moved, int] = {}
+        """Where transactions hold the last stable offset back: 0, or `ENOUGH` if it has moved all the same."""
         self.grown: dict[Moved, int] = {}
         """With the bytes appended, committed or not: what followers wait for."""
         self.calls: dict[Callable[[int], None], None] = {}
@@ -59,9 +64,18 @@ class TurnNotes(Generic[Moved]):
             self.on_work()
         self.unsynced[synced] = None
 
-    def has_moved(self, partition: Moved, added_bytes: int) -> None:
+    def advance(self, partition: Moved, high_watermark: int) -> None:
+        """The watermark of its log rises."""
         if not self.unsynced and not self.moved and not self.grown:
             self.on_work()
+        log = partition.log
+        if log.producers.transactions.first_unstable < NEVER:
+            stable = log.last_stable_offset
+            added_bytes = log.advance_high_watermark(high_watermark)
+            has_moved = partition in self.moved and self.unstable.get(partition) != 0
+            self.unstable[partition] = ENOUGH if has_moved or log.last_stable_offset > stable else 0
+        else:
+            added_bytes = log.advance_high_watermark(high_watermark)
         self.moved[partition] = self.moved.get(partition, 0) + added_bytes
 
     def has_grown(self, partition: Moved, added_bytes: int) -> None:
@@ -79,8 +93,14 @@ class TurnNotes(Generic[Moved]):
         self.unsynced.clear()
         return unsynced
 
-    def take_moved(self) -> list[tuple[Moved, int]]:
-        moved = list(self.moved.items())
+    def take_moved(self) -> list[tuple[Moved, int, int]]:
+        """Partitions, how many more bytes are committed, and how many more are stable. How many those are is not known
+        where transactions end: enough for everybody."""
+        if self.unstable:
+            moved = [(each, added, self.unstable.get(each, added)) for each, added in self.moved.items()]
+            self.unstable.clear()
+        else:
+            moved = [(each, added, added) for each, added in self.moved.items()]
         self.moved.clear()
         return moved
 

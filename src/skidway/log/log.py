@@ -335,10 +335,6 @@ class Log:
         """(producer id, first offset) of those that have records between the offsets, by their first offsets."""
         return lookup.aborted(self, from_offset, upto_offset)
 
-    def slice_end(self, offset: int, read: FileSlice) -> int:
-        """An offset behind all records that `read` got from `offset` on, and not far behind them."""
-        return lookup.end_of_slice(self, offset, read)
-
     def locate(self, offset: int) -> tuple[Segment, int]:
         """The segment and position of the batch that holds `offset`, or of the first one after it."""
         return self.positions.locate(offset)

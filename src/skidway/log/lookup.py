@@ -48,6 +48,20 @@ def aborted(log: Log, from_offset: int, upto_offset: int) -> list[AbortedRange]:
         raise unreadable(log.directory, error) from error
 
 
+def aborted_in(log: Log, offset: int, read: FileSlice) -> list[AbortedRange]:
+    """Of what `Log.read` got from `offset` on. Not much more: who reads old records is not told of all that follows."""
+    try:
+        number = bisect_right(log.segments, offset, key=lambda segment: segment.base_offset)
+        if not any(segment.aborted for segment in log.segments[max(number - 1, 0) :]):
+            return []
+        upto_offset = min(end_of_slice(log, offset, read), log.last_stable_offset)
+    except CorruptTransactionIndex:
+        upto_offset = log.last_stable_offset
+    except OSError as error:
+        raise unreadable(log.directory, error) from error
+    return aborted(log, offset, upto_offset)
+
+
 def end_of_slice(log: Log, offset: int, read: FileSlice) -> int:
     """By the index: what it names next is near enough, and no batch has to be looked at."""
     number = bisect_right(log.segments, offset, key=lambda segment: segment.base_offset)

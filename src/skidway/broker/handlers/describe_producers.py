@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), v0: the idempotent producers a partition remembers."""
+"""DescribeProducers (key 61), v0: the idempotent and transactional producers a partition remembers."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def _describe(node: Services, topic: str, index: int) -> Steps[PartitionResponse
                 producer_epoch=producer.epoch,
                 last_sequence=producer.last_sequence,
                 last_timestamp=producer.last_timestamp,
-                coordinator_epoch=-1,
-                current_txn_start_offset=-1,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.transaction_start,
             )
         )
         yield None

@@ -405,7 +405,7 @@ class Partition:
     def advance(self, high_watermark: int) -> None:
         """The watermark follows from what other nodes stored, or from what the leader says."""
         if high_watermark > self.log.high_watermark:
-            self.turn.has_moved(self, self.log.advance_high_watermark(high_watermark))
+            self.turn.advance(self, high_watermark)
 
     # Syncs.
 

@@ -9,7 +9,7 @@ from skidway.runtime.timers import Timers
 
 
 class Waiting:
-    __slots__ = ("acknowledgements", "deletions", "polls")
+    __slots__ = ("acknowledgements", "deletions", "polls", "stable_polls")
 
     def __init__(self, timers: Timers) -> None:
         self.acknowledgements: OffsetParking[Partition] = OffsetParking(timers)
@@ -18,11 +18,24 @@ class Waiting:
         """Until all replicas have forgotten what they deleted."""
         self.polls: BytesParking[Partition] = BytesParking(timers)
         """Until there is enough to read."""
+        self.stable_polls: BytesParking[Partition] = BytesParking(timers)
+        """The same of those who read no open transactions."""
 
     def refuse(self, partition: Partition, why: ProtocolError) -> None:
         """What they asked for will not come about here. Readers may still wait."""
         self.acknowledgements.fail(partition, why)
         self.deletions.fail(partition, why)
+
+    def wake(self, partition: Partition, added_bytes: int, stable_bytes: int) -> None:
+        """So much more is committed, so much more is stable."""
+        self.acknowledgements.wake(partition, partition.log.high_watermark)
+        self.polls.wake(partition, added_bytes)
+        if stable_bytes:
+            self.stable_polls.wake(partition, stable_bytes)
+
+    def disturb_polls(self, partition: Partition) -> None:
+        self.polls.disturb(partition)
+        self.stable_polls.disturb(partition)
 
     def look_at_deletions(self) -> None:
         """The low watermark of any partition may have risen."""

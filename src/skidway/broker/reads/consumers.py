@@ -22,6 +22,7 @@ from skidway.broker.reads.sessions import (
 )
 from skidway.errors import NotLeaderOrFollower, ProtocolError
 from skidway.log.bounds import Bound
+from skidway.log.lookup import aborted_in
 from skidway.metadata.image import Image
 from skidway.ports import Random
 from skidway.steps import Steps
@@ -78,6 +79,8 @@ class ConsumerPoll(FetchPoll[FetchTarget]):
         super().__init__(fetches, call, request, session)
         self.rack = request.rack_id
         self.upto = bound_of(request.isolation_level)
+        if self.upto is Bound.LAST_STABLE:
+            self.parking = fetches.reads.stable_parking
         self.from_replica = request.replica_id >= 0
         """A broker of before version 15, which cannot follow a leader here."""
         self._targets: list[FetchTarget] | None = None
@@ -114,6 +117,8 @@ class ConsumerPoll(FetchPoll[FetchTarget]):
             data.records = records
             self.bytes_found += records.length
             partition.traffic.bytes_out += records.length
+            if self.upto is Bound.LAST_STABLE and (aborted := aborted_in(log, asked.fetch_offset, records)):
+                data.aborted_transactions = [AbortedTransaction(*entry) for entry in aborted]
         return data
 
     def _is_nearer_elsewhere(self, partition: Partition, offset: int, data: PartitionData) -> bool:
@@ -135,7 +140,8 @@ class ConsumerPoll(FetchPoll[FetchTarget]):
     def must_wait(self) -> bool:
         if self.urgent or self.bytes_found >= self.min_bytes or self.wait_ms <= 0 or not self._targets:
             return False
-        return self.reads.parking.waits + len(self._targets) <= self.reads.limits.fetch_waits_max
+        waits = self.reads.parking.waits + self.reads.stable_parking.waits
+        return waits + len(self._targets) <= self.reads.limits.fetch_waits_max
 
     def awaited(self) -> Sequence[Partition]:
         return [self.find(target.topic, target.index) for target in self.targets()]

@@ -47,13 +47,15 @@ class Reads:
 
     partitions: Partitions
     parking: BytesParking[Partition]
+    stable_parking: BytesParking[Partition]
+    """For those who wait for the last stable offset instead of the high watermark."""
     slices: Slices
     limits: Limits
     on_damaged: Callable[[Partition, str], None]
 
 
 class Poll(Generic[T, Found, Reply]):
-    __slots__ = ("bytes_found", "call", "found", "min_bytes", "parked", "reads", "urgent", "wait_ms")
+    __slots__ = ("bytes_found", "call", "found", "min_bytes", "parked", "parking", "reads", "urgent", "wait_ms")
 
     def __init__(self, reads: Reads, call: Call, min_bytes: int, wait_ms: int) -> None:
         self.reads = reads
@@ -65,6 +67,7 @@ class Poll(Generic[T, Found, Reply]):
         self.urgent = False
         """Whether there is something to say that should not wait."""
         self.parked: ParkedBytes[Partition] | None = None
+        self.parking = reads.parking
 
     # --- what kinds of fetches differ in ---
 
@@ -158,13 +161,13 @@ class Poll(Generic[T, Found, Reply]):
         missing_bytes = self.min_bytes - self.bytes_found
         # Looked for again; thousands of long polls wait at a time.
         self.found = []
-        self.parked = self.reads.parking.park(awaited, missing_bytes, call.now_ms + self.wait_ms, self._resume)
+        self.parked = self.parking.park(awaited, missing_bytes, call.now_ms + self.wait_ms, self._resume)
         self.on_parked()
         call.on_gone = self._give_up
 
     def _give_up(self) -> None:
         if self.parked is not None:
-            self.reads.parking.cancel(self.parked)
+            self.parking.cancel(self.parked)
         self.on_abandoned()
 
     def _resume(self) -> None:
