@@ -6,9 +6,9 @@ function of the log, so recovery rebuilds it from a snapshot plus the batches af
 `record` but to `end_transaction`: theirs is a record that has to be read.
 
 Snapshot files are Kafka's version 1 and readable by its tools. Kafka keeps one batch of each producer there; the
-older four follow behind the payload, inside the checksum, where Kafka does not look, between the log's start offset and
-how often its tail had been cut. Behind that are the transactions whose markers were not committed at that time,
-and what was.
+older four (and that one with its own time, if a marker came later) follow behind the payload, inside the checksum,
+where Kafka does not look, between the log's start offset and how often its tail had been cut. Behind that are the
+transactions whose markers were not committed at that time, and what was.
 """
 
 import struct
@@ -356,8 +356,10 @@ class Snapshot:
                 coordinator_epoch,
                 transaction_start,
             )
-            older += _OLDER_COUNT.pack(max(0, len(batches) - 1))
-            for batch in batches[:-1]:
+            # The entry has one time for the producer and its last batch: where a marker came later, they differ.
+            told = batches[:-1] if batches and batches[-1][3] == last_timestamp else batches
+            older += _OLDER_COUNT.pack(len(told))
+            for batch in told:
                 older += _OLDER_BATCH.pack(*batch)
         body += older + _TRUNCATIONS.pack(self._truncations) + _COMMITTED.pack(self._committed, len(self._ended))
         for ended in self._ended:
@@ -419,6 +421,8 @@ def _parse(data: memoryview) -> tuple[list[Producer], Taken, int, list[Ended]]:
         for _ in range(older_count):
             older.append(_batch(*_OLDER_BATCH.unpack_from(data, position)))
             position += _OLDER_BATCH.size
+        if older and producer.batches and older[-1][2] == producer.batches[-1][2]:
+            producer.batches.clear()
         producer.batches[:0] = older
     truncations = _TRUNCATIONS.unpack_from(data, position)[0] if position < len(data) else 0
     return entries, Taken(start_offset, truncations), *_parse_ended(data, position + _TRUNCATIONS.size)

@@ -72,6 +72,18 @@ def test_the_time_of_a_marker_counts(log: Log) -> None:
     assert log.producers.forget_silent(NOW + 1001) == [7]
 
 
+@pytest.mark.parametrize("batches", [1, 3, 5])
+def test_a_snapshot_keeps_the_time_of_a_batch_whose_marker_came_later(log: Log, batches: int) -> None:
+    for number in range(batches):
+        write(log, 7, sequence=number)
+    end(log, 7, committed=True, now_ms=NOW + 1000)
+    loaded = Producers()
+    loaded.load_snapshot(log.producers.to_snapshot(), NOW)
+    assert loaded.state() == log.producers.state()
+    assert loaded.entries[7].batches[-1][4] == NOW
+    assert len(loaded.entries[7].batches) == batches
+
+
 def test_a_producer_is_not_forgotten_while_its_transaction_is_open() -> None:
     producers = Producers(count_max=2)
     producers.record(7, 0, 0, 0, 0, NOW, 16, 0)
