@@ -6,6 +6,7 @@ What happens in one room and concerns several others goes to the node (`Above`),
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from skidway.broker.api.call import RouteTable
@@ -18,7 +19,7 @@ from skidway.broker.cluster.peers import Peers, Respond
 from skidway.broker.cluster.producer_ids import ProducerIds, blocks_from_controller
 from skidway.broker.cluster.quorum_host import QuorumHost, Subscriber
 from skidway.broker.cluster.registration import Registration
-from skidway.broker.coordinators.groups import TopicsView, group_coordinators
+from skidway.broker.coordinators.groups import TopicsView, group_coordinators, write_marker
 from skidway.broker.coordinators.host import Coordinators, Surroundings
 from skidway.broker.coordinators.transaction_questions import TransactionQuestions
 from skidway.broker.coordinators.transactions import TransactionCoordinators
@@ -230,6 +231,7 @@ class Rooms:
             blocks_from_controller(self.controller.ask, node_id, lambda: self.registration.epoch)
         )
         transactions = TransactionCoordinators(surroundings, producer_ids.take, ground.peers, ground.waiting)
+        transactions.markers.through[groups.kind.topic] = partial(write_marker, groups)
         self.coordinators: dict[str, Coordinators[Any, Any]] = {groups.kind.topic: groups}
         """Of every kind that clients may see, by the topic they are kept in."""
         if world.settings.experimental_transactions:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from skidway.broker.coordinators import markers
 from skidway.broker.coordinators.host import CoordinatorKind, Coordinators, Surroundings
+from skidway.broker.partitions.partition import Partition
 from skidway.errors import ErrorCode, InvalidCommitOffsetSize, ProtocolError
 from skidway.groups.consumer.patterns import Patterns
 from skidway.groups.consumer.protocol import ConsumerProtocol
 from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.offsets import prepare
-from skidway.groups.operations import CommitOffsets, MetadataChanged, Tick
+from skidway.groups.operations import CommitOffsets, EndOffsetsTransaction, MetadataChanged, Tick
 from skidway.groups.placement import partition_of
 from skidway.groups.records import FORMAT, GroupRecord
 from skidway.groups.settings import GroupSettings
 from skidway.metadata import group_configs
 from skidway.metadata.config_keys import ResourceType
 from skidway.metadata.image import Image
+from skidway.runtime.log_store import Marker, Producer
 from skidway.steps import Steps
 
 GroupCoordinators = Coordinators[GroupCoordinator, GroupRecord]
@@ -122,6 +125,19 @@ def _timeouts(image: Image, static: Mapping[str, str], settings: GroupSettings, 
     if not overrides:
         return settings.consumer_session_timeout_ms, settings.consumer_heartbeat_interval_ms
     return group_configs.timeouts(overrides, static)
+
+
+def write_marker(
+    groups: GroupCoordinators,
+    partition: Partition,
+    marker: markers.Marker,
+    now_ms: int,
+    respond: Callable[[ProtocolError | None], None],
+) -> None:
+    """End a transaction in a partition of the offsets: answered when the offsets have moved, and stay so."""
+    producer = Producer(marker.producer_id, marker.producer_epoch)
+    ending = EndOffsetsTransaction(Marker(producer, marker.end, marker.transaction_version))
+    groups.submit(partition, ending, now_ms, respond)
 
 
 def commit(

@@ -32,6 +32,7 @@ from skidway.errors import (
     StorageError,
 )
 from skidway.metadata.image import Broker, Image, Topic
+from skidway.ports import Clock
 from skidway.runtime.log_store import Format, LogStore
 from skidway.runtime.replicated import Now, Operation, Replicated, TimedMachine
 from skidway.runtime.timers import Timer
@@ -186,11 +187,15 @@ class Coordinators(Generic[MachineType, Record]):
         return -1 if topic is None else self.kind.place(key, len(topic.partitions))
 
     def submit(
-        self, key: str, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]
+        self,
+        key: str | Partition,
+        operation: Operation[Reply],
+        now_ms: int,
+        respond: Callable[[Reply | ProtocolError], None],
     ) -> None:
-        """Ask the coordinator of a key (a group id)."""
+        """Ask the coordinator of a key (a group id), or the one in a partition."""
         try:
-            coordinator = self._coordinator_of(key)
+            coordinator = self.coordinator_of(key)
         except ProtocolError as error:
             # The traceback refers to `respond`, and what that belongs to may keep the error: a ring.
             respond(error.with_traceback(None))
@@ -217,7 +222,7 @@ class Coordinators(Generic[MachineType, Record]):
 
     def record_bytes_max(self, key: str) -> int:
         """How large a batch of records the partition of a key takes."""
-        return self._coordinator_of(key).partition.rules.max_message_bytes
+        return self.coordinator_of(key).partition.rules.max_message_bytes
 
     def submit_to_all(
         self,
@@ -281,21 +286,24 @@ class Coordinators(Generic[MachineType, Record]):
             raise CoordinatorNotAvailable(f"there is no topic for {self.kind.noun} yet: find the coordinator first")
         return topic
 
-    def _coordinator_of(self, key: str) -> Coordinator[MachineType, Record]:
-        topic = self._topic()
+    def coordinator_of(self, key: str | Partition) -> Coordinator[MachineType, Record]:
         if self._world.failure is not None:
             raise CoordinatorNotAvailable(self._world.failure)
-        try:
-            partition = self._partitions.find(topic.name, self.kind.place(key, len(topic.partitions)))
-        except NotLeaderOrFollower as error:
-            raise NotCoordinator(str(error)) from None
-        except ProtocolError as error:
-            raise CoordinatorNotAvailable(str(error)) from None
+        partition = self._partition_of(key) if isinstance(key, str) else key
         if not partition.leads:
             raise NotCoordinator(f"{partition} is led by node {partition.role.leader}")
         if partition in self._unloadable:
             raise CoordinatorNotAvailable(self._unloadable[partition])
         return self._loaded.get(partition) or self._load(partition)
+
+    def _partition_of(self, key: str) -> Partition:
+        topic = self._topic()
+        try:
+            return self._partitions.find(topic.name, self.kind.place(key, len(topic.partitions)))
+        except NotLeaderOrFollower as error:
+            raise NotCoordinator(str(error)) from None
+        except ProtocolError as error:
+            raise CoordinatorNotAvailable(str(error)) from None
 
     def _load(self, partition: Partition) -> Coordinator[MachineType, Record]:
         """At once if it is little. Otherwise the rest is loaded bit by bit, and whoever asks has to come back."""
@@ -334,9 +342,7 @@ class Coordinators(Generic[MachineType, Record]):
         return coordinator
 
     def _new_host(self, partition: Partition) -> Replicated[MachineType, Record]:
-        store = LogStore(
-            Journal(partition), self._world.clock, self.kind.format, partition.leader.epoch, compacted=True
-        )
+        store = _store(partition, self.kind.format, self._world.clock)
         return Replicated(self.kind.new_machine, store, whole=False, perform=partial(self._perform, partition))
 
     def _perform(self, partition: Partition, effect: Any) -> None:
@@ -387,3 +393,10 @@ class Coordinators(Generic[MachineType, Record]):
             coordinator.timer = self._world.timers.at(now_ms + TICK_RETRY_MS, lambda: self._tick(coordinator))
         else:
             self._arm(coordinator)
+
+
+def _store(partition: Partition, records: Format[Record], clock: Clock) -> LogStore[Record]:
+    journal = Journal(partition)
+    return LogStore(
+        journal, clock, records, partition.leader.epoch, compacted=True, write_marker=journal.write_marker
+    )

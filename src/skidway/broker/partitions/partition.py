@@ -49,6 +49,7 @@ from skidway.replica.follower import NEVER_MS
 from skidway.replica.leader import ACKS_ALL, Damaged, Leader, Leadership, NotLeading, Proposal
 from skidway.replica.role import PartitionRole
 from skidway.replica.throttle import Throttle
+from skidway.runtime.log_store import Marker
 from skidway.steps import Steps
 
 INDEX_ENTRY_BYTES = 8
@@ -518,6 +519,10 @@ class Journal:
         # As for any producer that waits for all: what comes now would be committed nobody knows when.
         partition.leader.admit(ACKS_ALL)
         return partition.append(batch, header, now_ms)
+
+    def write_marker(self, marker: Marker, wall_ms: int) -> None:
+        producer_id, epoch = marker.producer
+        self._partition.write_marker(producer_id, epoch, marker.end, marker.transaction_version, wall_ms)
 
     def read(
         self, offset: int, max_bytes: int, upto: Bound = Bound.HIGH_WATERMARK, *, min_one: bool = True
