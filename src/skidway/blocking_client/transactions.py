@@ -73,7 +73,7 @@ class Transactions:
         topics = [
             TxnOffsetCommitRequestTopic(
                 topic,
-                [TxnOffsetCommitRequestPartition(each, offsets[topic, each], -1, "") for each in partitions],
+                partitions=[TxnOffsetCommitRequestPartition(each, offsets[topic, each], -1, "") for each in partitions],
             )
             for topic, partitions in by_topic(offsets).items()
         ]

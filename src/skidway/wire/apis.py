@@ -41,7 +41,7 @@ FACTS = (
     ApiFacts(25, "AddOffsetsToTxn", "add_offsets_to_txn", 0, 4, 3),
     ApiFacts(26, "EndTxn", "end_txn", 0, 5, 3),
     ApiFacts(27, "WriteTxnMarkers", "write_txn_markers", 1, 2, 1),
-    ApiFacts(28, "TxnOffsetCommit", "txn_offset_commit", 0, 5, 3),
+    ApiFacts(28, "TxnOffsetCommit", "txn_offset_commit", 0, 6, 3),
     ApiFacts(29, "DescribeAcls", "describe_acls", 1, 3, 2),
     ApiFacts(30, "CreateAcls", "create_acls", 1, 3, 2),
     ApiFacts(31, "DeleteAcls", "delete_acls", 1, 3, 2),

@@ -35,6 +35,7 @@ DOCUMENTED = """
     25 Write TransactionalId | Read Group
     26 Write TransactionalId
     27 Alter Cluster | ClusterAction Cluster
+    28 Write TransactionalId | Read Group | Read Topic
     29 Describe Cluster
     30 Alter Cluster
     31 Alter Cluster

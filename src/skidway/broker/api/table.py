@@ -88,6 +88,7 @@ from skidway.broker.handlers import (
     produce,
     remove_raft_voter,
     sync_group,
+    txn_offset_commit,
     unregister_broker,
     vote,
     write_txn_markers,
@@ -249,6 +250,7 @@ _TRANSACTION_ROWS = (
     _for_clients(26, end_txn.handle, transactional_id(WRITE)),
     # Of coordinators, and of admins that end what hangs.
     _for_clients(27, write_txn_markers.handle, cluster(ALTER), cluster(CLUSTER_ACTION)),
+    _for_clients(28, txn_offset_commit.handle, transactional_id(WRITE), group(READ), topic(READ)),
     _for_clients(65, describe_transactions.handle, transactional_id(DESCRIBE), topic(DESCRIBE)),
     _for_clients(66, list_transactions.handle, transactional_id(DESCRIBE)),
     _for_clients(30000, commit_transactions.handle, transactional_id(WRITE)),

@@ -13,7 +13,14 @@ from skidway.groups.consumer.patterns import Patterns
 from skidway.groups.consumer.protocol import ConsumerProtocol
 from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.offsets import prepare
-from skidway.groups.operations import CommitOffsets, EndOffsetsTransaction, MetadataChanged, Tick
+from skidway.groups.operations import (
+    CommitOffsets,
+    CommitOffsetsInTransaction,
+    EndOffsetsTransaction,
+    MetadataChanged,
+    PreparedCommit,
+    Tick,
+)
 from skidway.groups.placement import partition_of
 from skidway.groups.records import FORMAT, GroupRecord
 from skidway.groups.settings import GroupSettings
@@ -148,6 +155,18 @@ def commit(
     respond: Callable[[list[ErrorCode] | ProtocolError], None],
 ) -> Steps[None]:
     """One record batch, however many offsets: all are committed or none. Prepared in steps, decided in one go."""
+    try:
+        prepared = yield from prepared_commit(groups, topics, operation)
+    except ProtocolError as error:
+        respond(error.with_traceback(None))
+        return
+    groups.submit(operation.group_id, prepared, now_ms, respond)
+
+
+def prepared_commit(
+    groups: GroupCoordinators, topics: TopicsView, operation: CommitOffsets | CommitOffsetsInTransaction
+) -> Steps[PreparedCommit]:
+    """Refused where the group's partition is not here, or would not take so much at once."""
     world = groups.surroundings.world
     prepared = yield from prepare(
         operation,
@@ -155,12 +174,7 @@ def commit(
         world.clock.wall_ms(),
         topics.id_of,
     )
-    try:
-        bytes_max = groups.record_bytes_max(operation.group_id)
-    except ProtocolError as error:
-        respond(error)
-        return
+    bytes_max = groups.record_bytes_max(operation.group_id)
     if prepared.bytes > bytes_max:
-        respond(InvalidCommitOffsetSize(f"{prepared.bytes} bytes where {OFFSETS_TOPIC} allows {bytes_max}"))
-        return
-    groups.submit(operation.group_id, prepared, now_ms, respond)
+        raise InvalidCommitOffsetSize(f"{prepared.bytes} bytes where {OFFSETS_TOPIC} allows {bytes_max}")
+    return prepared

@@ -397,6 +397,4 @@ class Coordinators(Generic[MachineType, Record]):
 
 def _store(partition: Partition, records: Format[Record], clock: Clock) -> LogStore[Record]:
     journal = Journal(partition)
-    return LogStore(
-        journal, clock, records, partition.leader.epoch, compacted=True, write_marker=journal.write_marker
-    )
+    return LogStore(journal, clock, records, partition.leader.epoch, compacted=True, write_marker=journal.write_marker)

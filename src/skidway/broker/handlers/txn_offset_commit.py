@@ -1,0 +1,121 @@
+"""TxnOffsetCommit (key 28), v0–v6: how far a group has come, within a producer's transaction. From v6 by topic id.
+
+Answered when it is written and committed; the offsets count when the transaction is. Up to v4 the producer has added
+the group's partition to its transaction (AddOffsetsToTxn), and that is verified; from v5 on it is added here. Member,
+generation and instance (v3+) are checked if any of them is given. Topics and partitions are refused as by OffsetCommit.
+
+Of what the transaction's coordinator refuses older clients hear what they know: INVALID_TXN_STATE up to v3,
+INVALID_PRODUCER_EPOCH for a fenced producer, and COORDINATOR_LOAD_IN_PROGRESS where the coordinator did not answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skidway.broker.api.call import answer_later
+from skidway.broker.coordinators.offset_transactions import OffsetTransactions
+from skidway.errors import ErrorCode
+from skidway.groups.operations import CommitOffsetsInTransaction, OffsetToCommit
+from skidway.runtime.log_store import Producer
+from skidway.steps import Steps
+from skidway.wire.schema.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from skidway.broker.api.call import Call
+    from skidway.broker.services import Services
+
+LOADING_SINCE = 2
+ABORTABLE_SINCE = 4
+ADDS_SINCE = 5
+TOPIC_IDS_SINCE = 6
+
+
+def handle(node: Services, call: Call, request: TxnOffsetCommitRequest) -> Steps[TxnOffsetCommitResponse | None]:
+    response = TxnOffsetCommitResponse()
+    offsets: list[OffsetToCommit] = []
+    answers: list[TxnOffsetCommitResponsePartition] = []
+    """To each of the offsets."""
+    for topic in request.topics:
+        entry = TxnOffsetCommitResponseTopic(topic.name, topic.topic_id)
+        response.topics.append(entry)
+        name, missing = _name_of(node, call.version, topic)
+        count = 0 if name is None else len(node.image.topics[name].partitions)
+        for partition in topic.partitions:
+            answered = TxnOffsetCommitResponsePartition(partition.partition_index, ErrorCode.NONE)
+            entry.partitions.append(answered)
+            if name is None:
+                answered.error_code = missing
+            elif not 0 <= partition.partition_index < count:
+                answered.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                offsets.append(_to_commit(name, partition))
+                answers.append(answered)
+            yield None
+    if not offsets:
+        return response
+
+    def finish(reply: list[ErrorCode] | ErrorCode) -> Steps[TxnOffsetCommitResponse]:
+        codes = reply if isinstance(reply, list) else [_code(reply, call.version)] * len(answers)
+        for answered, code in zip(answers, codes, strict=True):
+            answered.error_code = code
+            yield None
+        return response
+
+    operation = CommitOffsetsInTransaction(
+        request.group_id,
+        offsets,
+        Producer(request.producer_id, request.producer_epoch),
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        call.version,
+    )
+    yield from OffsetTransactions(node.groups, node.topics, node.questions).commit(
+        request.transactional_id,
+        operation,
+        call.version >= ADDS_SINCE,
+        call.now_ms,
+        lambda reply: answer_later(node.world.slices, call, finish(reply)),
+    )
+    return None
+
+
+def _code(code: ErrorCode, version: int) -> ErrorCode:
+    """What a producer of this version understands."""
+    match code:
+        case ErrorCode.TRANSACTION_ABORTABLE if version < ABORTABLE_SINCE:
+            return ErrorCode.INVALID_TXN_STATE
+        case ErrorCode.PRODUCER_FENCED:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        case ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            # Too many producers are remembered here; no producer takes this code for a reason to try again.
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        case ErrorCode.NETWORK_EXCEPTION | ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            # Older producers crash when they hear that something is loading (KAFKA-7296).
+            is_known = version >= LOADING_SINCE
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_known else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
+
+
+def _to_commit(topic: str, asked: TxnOffsetCommitRequestPartition) -> OffsetToCommit:
+    return OffsetToCommit(
+        topic,
+        asked.partition_index,
+        asked.committed_offset,
+        asked.committed_leader_epoch,
+        asked.committed_metadata or "",
+    )
+
+
+def _name_of(node: Services, version: int, topic: TxnOffsetCommitRequestTopic) -> tuple[str | None, ErrorCode]:
+    if version >= TOPIC_IDS_SINCE:
+        known = node.image.topics_by_id.get(topic.topic_id)
+        return (None if known is None else known.name), ErrorCode.UNKNOWN_TOPIC_ID
+    return (topic.name if topic.name in node.image.topics else None), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
