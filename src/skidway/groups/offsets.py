@@ -157,8 +157,12 @@ class Offsets:
 
     def tombstones(self, group_id: str, partitions: Iterable[Partition] | None = None) -> list[GroupRecord]:
         """For all of the group's offsets, or for those of the partitions that have one, pending or not."""
-        known = dict.fromkeys([*self.of(group_id), *self.pending.partitions(group_id)])
-        gone = known if partitions is None else [each for each in dict.fromkeys(partitions) if each in known]
+        offsets = self.of(group_id)
+        if partitions is None:
+            gone = list(dict.fromkeys([*offsets, *self.pending.partitions(group_id)]))
+        else:
+            asked = dict.fromkeys(partitions)
+            gone = [each for each in asked if each in offsets or self.pending.has(group_id, each)]
         return [_tombstone(group_id, partition) for partition in gone]
 
     def of_topics(self, topics: Iterable[str]) -> list[Doomed]:
