@@ -29,6 +29,11 @@ class Offsets(Transactions):
         if disk is None:
             self.peer.call("FindCoordinator", key_type=0, coordinator_keys=["g"], version=4)
 
+    def settle(self) -> None:
+        """What waits for an answer goes on in another turn, and waits for a commit then."""
+        for _ in range(2):
+            self.world.settle()
+
     def begun(self, key: str = ID) -> tuple[int, int]:
         reply = self.init(key)
         assert reply.error_code == 0
@@ -48,7 +53,7 @@ class Offsets(Transactions):
     def within(self, producer: Any, **fields: Any) -> list[int]:
         """Codes."""
         self.send_within(producer, **fields)
-        self.world.settle()
+        self.settle()
         return codes(self.peer.reply())
 
     def topic_id(self, name: str) -> bytes:
@@ -97,7 +102,7 @@ def test_a_producer_that_adds_the_group_itself(story: Offsets, commit: bool) -> 
     assert story.fetch() == (E.UNSTABLE_OFFSET_COMMIT, -1)
     assert story.fetch(stable=False) == (0, -1)
     assert story.end(producer, commit).error_code == 0
-    story.world.settle()
+    story.settle()
     assert story.fetch() == (0, 5 if commit else -1)
     assert story.markers(*story.place()) == [(*producer, commit)]
 
@@ -108,12 +113,12 @@ def test_a_producer_that_leaves_it_to_the_group_s_coordinator(story: Offsets, co
     assert story.within((producer_id, epoch)) == [0]
     assert story.state().places == {story.place()}
     assert story.end((producer_id, epoch), commit, version=5).producer_epoch == epoch + 1
-    story.world.settle()
+    story.settle()
     assert story.fetch() == (0, 5 if commit else -1)
     assert story.within((producer_id, epoch + 1), offsets={("t", 0): 9, ("t", 1): 9}) == [0, 0]
     assert story.fetch()[0] == E.UNSTABLE_OFFSET_COMMIT
     assert story.end((producer_id, epoch + 1), version=5).error_code == 0
-    story.world.settle()
+    story.settle()
     assert (story.fetch(), story.fetch(place=("t", 1))) == ((0, 9), (0, 9))
 
 
@@ -162,7 +167,7 @@ def test_an_old_epoch_is_told_so_by_the_partition_itself(story: Offsets) -> None
     producer_id, epoch = story.begun()
     story.within((producer_id, epoch))
     story.end((producer_id, epoch), version=5)
-    story.world.settle()
+    story.settle()
     held = Held(story)
     assert story.within((producer_id, epoch)) == [E.INVALID_PRODUCER_EPOCH]
     assert held.asked == []
@@ -231,12 +236,12 @@ def test_a_member_that_is_fenced_while_the_transaction_is_asked_about_commits_no
     producer, member_id = story.begun(), joined(story)
     held = Held(story)
     story.send_within(producer, member_id=member_id, generation_id_or_member_epoch=1)
-    story.world.settle()
+    story.settle()
     other = story.world.peer()
     leaving = part("LeaveGroup", "MemberIdentity", member_id)
     assert other.call("LeaveGroup", version=3, group_id="g", members=[leaving]).error_code == 0
     held.answer(E.NONE)
-    story.world.settle()
+    story.settle()
     assert codes(story.peer.reply()) == [E.UNKNOWN_MEMBER_ID]
     assert story.machine().offsets.pending.by_producer == {}
     assert len(story.log.checks.guards) == 0
@@ -246,12 +251,12 @@ def test_a_commit_whose_transaction_ends_while_it_is_asked_about_is_not_written(
     producer_id, epoch = story.begun()
     held = Held(story)
     story.send_within((producer_id, epoch), version=4)
-    story.world.settle()
+    story.settle()
     other = story.world.peer()
     late = marker((producer_id, epoch), story.place(), commit=False)
     other.call("WriteTxnMarkers", version=2, markers=[late])
     held.answer(E.NONE)
-    story.world.settle()
+    story.settle()
     assert codes(story.peer.reply()) == [E.TRANSACTION_ABORTABLE]
     assert story.log.log.producers.open_transaction(producer_id) == -1
     assert len(story.log.checks.guards) == 0
@@ -264,13 +269,49 @@ def test_two_commits_that_wait_for_one_answer_each_are_both_written(story: Offse
     for number, peer in enumerate(peers):
         story.peer = peer
         story.send_within(producer, offsets={("t", number): 5})
-    story.world.settle()
+    story.settle()
     held.answer(E.NONE)
     held.answer(E.NONE)
-    story.world.settle()
+    story.settle()
     assert [codes(peer.reply()) for peer in peers] == [[0], [0]]
     assert set(story.machine().offsets.pending.partitions("g")) == {("t", 0), ("t", 1)}
     assert len(story.log.checks.guards) == 0
+
+
+def test_a_connection_that_goes_while_its_transaction_is_asked_about_leaves_nothing(story: Offsets) -> None:
+    producer = story.begun()
+    held, other = Held(story), story.world.peer()
+    story.peer, staying = other, story.peer
+    story.send_within(producer)
+    story.send_within(producer)
+    story.settle()
+    assert len(held.asked) == 1, "the next request of the connection waits"
+    other.connection.closed()
+    assert len(story.log.checks.guards) == 0
+    held.answer(E.NONE)
+    story.settle()
+    assert story.machine().offsets.pending.by_producer == {}
+    story.peer = staying
+    assert story.fetch() == (0, -1)
+
+
+def test_all_offsets_of_a_group_are_told_with_those_that_are_not_stable(story: Offsets) -> None:
+    producer = story.begun()
+    story.within(producer, offsets={("t", 0): 5})
+    story.end(producer, version=5)
+    story.settle()
+    story.within((producer[0], producer[1] + 1), offsets={("t", 0): 6, ("t", 1): 7})
+    entries = {}
+    for stable in (False, True):
+        asked = part("OffsetFetch", "OffsetFetchRequestGroup", "g", topics=None)
+        (group,) = story.peer.call("OffsetFetch", version=8, groups=[asked], require_stable=stable).groups
+        entries[stable] = [
+            (entry.partition_index, entry.error_code, entry.committed_offset)
+            for topic in group.topics
+            for entry in topic.partitions
+        ]
+    unstable = E.UNSTABLE_OFFSET_COMMIT
+    assert entries == {False: [(0, 0, 5)], True: [(0, unstable, -1), (1, unstable, -1)]}
 
 
 @pytest.mark.parametrize(
@@ -295,11 +336,11 @@ def test_what_the_transaction_s_coordinator_refuses(
     producer = story.begun()
     held = Held(story)
     story.send_within(producer, version=version)
-    story.world.settle()
+    story.settle()
     ((key, producer_id, epoch, places, add, _, _),) = held.asked
     assert (key, (producer_id, epoch), places, add) == (ID, producer, [story.place()], version >= 5)
     held.answer(code)
-    story.world.settle()
+    story.settle()
     assert codes(story.peer.reply()) == [told]
     assert len(story.log.checks.guards) == 0
 
@@ -309,9 +350,9 @@ def test_what_a_producer_left_open_in_an_older_epoch_is_aborted_and_not_joined(s
     assert story.within((producer_id, epoch), offsets={("t", 1): 1}) == [0]
     held = Held(story)
     story.send_within((producer_id, epoch + 1), offsets={("t", 0): 2})
-    story.world.settle()
+    story.settle()
     held.answer(E.NONE)
-    story.world.settle()
+    story.settle()
     assert codes(story.peer.reply()) == [0]
     assert ends_in(story.log)[0][:2] == (producer_id, epoch)
     pending = story.machine().offsets.pending
@@ -329,7 +370,7 @@ def test_a_marker_is_answered_when_the_offsets_have_moved_and_are_committed(stor
         story.world.end_turn()
     assert other.replies() == []
     assert story.machine().offsets.of("g")["t", 0].offset == 5, "applied when it is written"
-    story.world.settle()
+    story.settle()
     ((_, reply),) = other.replies()
     assert reply.markers[0].topics[0].partitions[0].error_code == 0
     assert story.fetch() == (0, 5)
@@ -372,7 +413,7 @@ def test_a_restart_finds_what_is_pending_and_its_end(story: Offsets) -> None:
     assert again.fetch()[0] == E.UNSTABLE_OFFSET_COMMIT
     assert again.machine().offsets == before
     assert again.end((producer_id, epoch), version=5).error_code == 0
-    again.world.settle()
+    again.settle()
     assert again.fetch() == (0, 5)
 
 

@@ -9,7 +9,6 @@ fenced meanwhile commits nothing (KAFKA-15784).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from skidway.broker.coordinators.groups import OFFSETS_TOPIC, GroupCoordinators, TopicsView, prepared_commit
 from skidway.broker.coordinators.transaction_questions import TransactionQuestions
@@ -17,101 +16,75 @@ from skidway.broker.partitions.guards import Guard
 from skidway.broker.partitions.partition import LEGACY_MARKERS, Partition
 from skidway.broker.partitions.producer_checks import BUMPING_VERSION
 from skidway.errors import CoordinatorNotAvailable, ErrorCode, InvalidGroupId, InvalidProducerEpoch, ProtocolError
-from skidway.groups.operations import CommitOffsetsInTransaction, EndOffsetsTransaction, PreparedCommit
+from skidway.groups.operations import CommitOffsetsInTransaction, EndOffsetsTransaction
 from skidway.records.batch import HEADER_BYTES, MAGIC, TRANSACTIONAL_BIT, BatchHeader
 from skidway.runtime.log_store import FIRST_SEQUENCE, Marker, Producer
-from skidway.steps import Steps
+from skidway.steps import Question, Steps
 
 Respond = Callable[[list[ErrorCode] | ErrorCode], None]
 """A code for each offset, or one for all."""
 
 
 class OffsetTransactions:
-    __slots__ = ("_groups", "_questions", "_topics")
+    """The commits of one producer, as one version of the API asks for them."""
 
-    def __init__(self, groups: GroupCoordinators, topics: TopicsView, questions: TransactionQuestions) -> None:
-        self._groups = groups
-        self._topics = topics
-        self._questions = questions
-
-    def commit(
-        self,
-        transactional_id: str,
-        operation: CommitOffsetsInTransaction,
-        bumps: bool,
-        now_ms: int,
-        respond: Respond,
-    ) -> Steps[None]:
-        """Prepared in steps, decided in one go. `bumps`: the producer has a new epoch for every transaction, and leaves
-        it to leaders to add their partitions."""
-        try:
-            if not operation.group_id:
-                raise InvalidGroupId()
-            prepared = yield from prepared_commit(self._groups, self._topics, operation)
-        except ProtocolError as error:
-            respond(error.code)
-            return
-        commit = _Commit(self._groups, transactional_id, operation.producer, prepared, bumps, respond)
-        commit.begin(self._questions, now_ms)
-
-
-class _Commit:
-    """One commit, from here on."""
-
-    __slots__ = ("_bumps", "_groups", "_id", "_prepared", "_producer", "_respond")
+    __slots__ = ("_bumps", "_groups", "_header", "_id", "_producer", "_questions")
 
     def __init__(
         self,
         groups: GroupCoordinators,
+        questions: TransactionQuestions,
         transactional_id: str,
         producer: Producer,
-        prepared: PreparedCommit,
         bumps: bool,
-        respond: Respond,
     ) -> None:
+        """`bumps`: the producer has a new epoch for every transaction, and leaves it to leaders to add their
+        partitions."""
         self._groups = groups
+        self._questions = questions
         self._id = transactional_id
         self._producer = producer
-        self._prepared = prepared
         self._bumps = bumps
-        self._respond = respond
+        self._header = header_of(producer)
 
-    def begin(self, questions: TransactionQuestions, now_ms: int) -> None:
+    def commit(
+        self, topics: TopicsView, operation: CommitOffsetsInTransaction, now_ms: int, respond: Respond
+    ) -> Steps[None]:
+        """Prepared in steps, decided in one go. While its coordinator is asked the connection takes no more requests:
+        they would pile up."""
         try:
-            partition = self._partition()
-            guard = self._question(partition, None)
+            if not operation.group_id:
+                raise InvalidGroupId()
+            prepared = yield from prepared_commit(self._groups, topics, operation)
+            yield from self._agree(operation.group_id, now_ms)
         except ProtocolError as error:
-            self._respond(error.code)
-            return
+            respond(error.code)
+        except _Refused as refused:
+            respond(refused.code)
+        else:
+            clock = self._groups.surroundings.world.clock
+            self._groups.submit(operation.group_id, prepared, clock.monotonic_ms(), _answer(respond))
+
+    def _agree(self, group_id: str, now_ms: int) -> Steps[None]:
+        """Returns when the next that is written to the group's partition may be of the transaction."""
+        partition = self._groups.coordinator_of(group_id).partition
+        guard = self._question(partition, None)
         if guard is None:
-            self._write(partition, now_ms)
             return
         places = [(OFFSETS_TOPIC, partition.index)]
-        answered = partial(self._on_codes, partition, guard)
-        questions.ask(self._id, *self._producer, places, self._bumps, now_ms, answered)
-
-    def _on_codes(self, partition: Partition, guard: Guard, codes: list[ErrorCode]) -> None:
-        """The coordinator has answered."""
-        (code,) = codes
-        now_ms = self._groups.surroundings.world.clock.monotonic_ms()
         try:
+            (code,) = yield Question(
+                lambda answer: self._questions.ask(self._id, *self._producer, places, self._bumps, now_ms, answer)
+            )
             if code:
-                self._respond(code)
-                return
+                raise _Refused(code)
             # Whether it is still here, and leads: its guards are gone with its leadership.
-            partition = self._partition()
+            self._groups.coordinator_of(group_id)
             again = self._question(partition, guard)
             assert again is None, "asked twice"
-            self._abort_leftover(partition, now_ms)
-        except ProtocolError as error:
-            self._respond(error.code)
-            return
+            self._abort_leftover(partition)
         finally:
             partition.checks.guards.leave(guard, FIRST_SEQUENCE)
-        self._write(partition, now_ms)
-
-    def _partition(self) -> Partition:
-        return self._groups.coordinator_of(self._prepared.asked.group_id).partition
 
     def _question(self, partition: Partition, asked: Guard | None) -> Guard | None:
         """See ProducerChecks: the guard of a question that has to be asked first, if one has to."""
@@ -120,23 +93,30 @@ class _Commit:
             raise InvalidProducerEpoch(f"producer {self._producer.id} has epoch {known.epoch} here")
         version = BUMPING_VERSION if self._bumps else BUMPING_VERSION - 1
         wall_ms = self._groups.surroundings.world.clock.wall_ms()
-        return partition.checks.question(header_of(self._producer), self._id, version, asked, wall_ms)
+        return partition.checks.question(self._header, self._id, version, asked, wall_ms)
 
-    def _abort_leftover(self, partition: Partition, now_ms: int) -> None:
-        leftover = partition.checks.leftover(header_of(self._producer))
+    def _abort_leftover(self, partition: Partition) -> None:
+        leftover = partition.checks.leftover(self._header)
         if leftover is None:
             return
         epoch, end = leftover
-        marker = Marker(Producer(self._producer.id, epoch), end, LEGACY_MARKERS)
-        self._groups.submit(partition, EndOffsetsTransaction(marker), now_ms, lambda reply: None)
+        ending = EndOffsetsTransaction(Marker(Producer(self._producer.id, epoch), end, LEGACY_MARKERS))
+        now_ms = self._groups.surroundings.world.clock.monotonic_ms()
+        self._groups.submit(partition, ending, now_ms, lambda reply: None)
         if partition.log.producers.open_transaction(self._producer.id) >= 0:
             raise CoordinatorNotAvailable("what the producer left open could not be aborted: retry")
 
-    def _write(self, partition: Partition, now_ms: int) -> None:
-        self._groups.submit(partition, self._prepared, now_ms, self._on_reply)
 
-    def _on_reply(self, reply: list[ErrorCode] | ProtocolError) -> None:
-        self._respond(reply.code if isinstance(reply, ProtocolError) else reply)
+class _Refused(Exception):
+    """By the transaction's coordinator."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+def _answer(respond: Respond) -> Callable[[list[ErrorCode] | ProtocolError], None]:
+    return lambda reply: respond(reply.code if isinstance(reply, ProtocolError) else reply)
 
 
 def header_of(producer: Producer) -> BatchHeader:

@@ -68,21 +68,21 @@ def handle(node: Services, call: Call, request: TxnOffsetCommitRequest) -> Steps
             yield None
         return response
 
+    producer = Producer(request.producer_id, request.producer_epoch)
     operation = CommitOffsetsInTransaction(
         request.group_id,
         offsets,
-        Producer(request.producer_id, request.producer_epoch),
+        producer,
         request.member_id,
         request.group_instance_id,
         request.generation_id_or_member_epoch,
         call.version,
     )
-    yield from OffsetTransactions(node.groups, node.topics, node.questions).commit(
-        request.transactional_id,
-        operation,
-        call.version >= ADDS_SINCE,
-        call.now_ms,
-        lambda reply: answer_later(node.world.slices, call, finish(reply)),
+    offset_transactions = OffsetTransactions(
+        node.groups, node.questions, request.transactional_id, producer, call.version >= ADDS_SINCE
+    )
+    yield from offset_transactions.commit(
+        node.topics, operation, call.now_ms, lambda reply: answer_later(node.world.slices, call, finish(reply))
     )
     return None
 
