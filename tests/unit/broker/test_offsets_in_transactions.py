@@ -190,10 +190,10 @@ def test_topics_and_partitions_that_are_not_there(story: Offsets, version: int) 
 def test_members_are_checked_as_each_version_understands(story: Offsets) -> None:
     producer = story.begun()
     member_id = joined(story)
-    right = {"member_id": member_id, "generation_id_or_member_epoch": 1}
+    right = {"member_id": member_id, "generation_id": 1}
     assert story.within(producer, **right) == [0]
     assert story.within(producer) == [0], "who names nobody is not asked"
-    old = {**right, "generation_id_or_member_epoch": 0}
+    old = {**right, "generation_id": 0}
     assert story.within(producer, **old) == [E.ILLEGAL_GENERATION]
     assert story.within(producer, **{**right, "member_id": "ghost"}) == [E.UNKNOWN_MEMBER_ID]
     assert story.within(producer, group="new", **right) == [E.ILLEGAL_GENERATION]
@@ -235,7 +235,7 @@ def test_a_member_that_is_fenced_while_the_transaction_is_asked_about_commits_no
     """Mistake 22."""
     producer, member_id = story.begun(), joined(story)
     held = Held(story)
-    story.send_within(producer, member_id=member_id, generation_id_or_member_epoch=1)
+    story.send_within(producer, member_id=member_id, generation_id=1)
     story.settle()
     other = story.world.peer()
     leaving = part("LeaveGroup", "MemberIdentity", member_id)

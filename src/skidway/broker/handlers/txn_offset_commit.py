@@ -75,7 +75,7 @@ def handle(node: Services, call: Call, request: TxnOffsetCommitRequest) -> Steps
         producer,
         request.member_id,
         request.group_instance_id,
-        request.generation_id_or_member_epoch,
+        request.generation_id,
         call.version,
     )
     offset_transactions = OffsetTransactions(

@@ -21,7 +21,7 @@ class TxnOffsetCommitRequest(Message, key=28, versions="0-6", flexible="3+"):
     group_id: str = string("0+")
     producer_id: int = int64("0+")
     producer_epoch: int = int16("0+")
-    generation_id_or_member_epoch: int = int32("3+", default=-1)
+    generation_id: int = int32("3+", default=-1)
     member_id: str = string("3+")
     group_instance_id: str | None = string("3+", default=None, nullable="3+")
     topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic, "0+")
