@@ -39,8 +39,8 @@ OneCoordinator = Coordinator[TransactionCoordinator, TransactionRecord]
 Answer = Callable[[ProtocolError | None], None]
 
 CHANNEL = "markers"
-TIMEOUT_MS = 15_000
-"""Longer than a leader waits until a marker is committed."""
+TIMEOUT_MS = 4_000
+"""Longer than a leader waits until a marker is committed. A node that has stopped to answer leads no more by then."""
 REQUESTS_MAX = 4
 """Under way to one node."""
 REQUEST_PLACES_MAX = 1_000

@@ -22,7 +22,7 @@ from skidway.ports import Clock
 from skidway.records.control import EndTransaction
 from skidway.runtime.parking import OffsetParking
 
-WAIT_MS = 10_000
+WAIT_MS = 3_000
 """So long a marker may wait to be committed; whoever sent it sends another one then, which does no harm."""
 
 
