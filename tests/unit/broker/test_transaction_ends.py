@@ -11,8 +11,10 @@ from skidway.broker.coordinators.news import MarkerRefused, MarkersLate
 from skidway.broker.handlers import list_transactions
 from skidway.broker.partitions.partition import Partition
 from skidway.errors import ErrorCode, NotEnoughReplicas
+from skidway.runtime.log_store import LogStore
 from skidway.transactions.coordinator import TransactionCoordinator
 from skidway.transactions.operations import ListTransactions
+from skidway.transactions.records import TransactionRecord
 from skidway.transactions.settings import TransactionSettings
 from skidway.transactions.transaction import Ended, Ending
 
@@ -193,6 +195,40 @@ def test_a_partition_that_takes_no_marker_gets_it_again_after_pauses_that_grow(
     assert story.markers() == [(*producer, True)]
     assert story.markers("t", 1) == [(*producer, True)], "who has answered is not asked again"
     assert isinstance(story.state().state, Ended)
+
+
+def state_of(record: TransactionRecord) -> Any:
+    return None if record.transaction is None else record.transaction.state
+
+
+def test_a_coordinator_that_cannot_store_the_end_is_told_again_and_no_marker_is_written_twice(
+    story: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[Any] = []
+    refusing = True
+    append = LogStore.append
+
+    def append_or_refuse(store: Any, records: Any, now_ms: int) -> int:
+        ended = [each for each in records if isinstance(each, TransactionRecord) and isinstance(state_of(each), Ended)]
+        if refusing and ended:
+            refused.append(records)
+            raise NotEnoughReplicas("not now")
+        return append(store, records, now_ms)
+
+    monkeypatch.setattr(LogStore, "append", append_or_refuse)
+    producer = opened(story, PLACE, ("t", 1))
+    assert story.end(producer).error_code == 0
+    for _ in range(100):
+        story.world.pass_time(100)
+        story.world.settle()
+    assert 5 <= len(refused) <= 15
+    assert isinstance(story.state().state, Ending)
+    refusing = False
+    story.world.pass_time(RETRY_MS_MAX)
+    story.world.settle()
+    assert isinstance(story.state().state, Ended)
+    assert (story.markers(), story.markers("t", 1)) == ([(*producer, True)], [(*producer, True)])
+    assert story.world.node.rooms.services.transactions.sender.task_count == 0
 
 
 def test_a_topic_that_is_deleted_while_its_marker_is_refused_ends_the_wait(

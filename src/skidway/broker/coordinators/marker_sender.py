@@ -266,19 +266,16 @@ class MarkerSender:
 
     def _on_told(self, task: Task, places: list[Place], failed: ProtocolError | None) -> None:
         if failed is not None and self._is_wanted(task):
-            # It could not be stored. The markers are written once more before it is tried again: simpler than to
-            # remember two kinds of delays, and it does no harm.
-            if places:
-                self._again(task, places)
-            else:
-                self._world.timers.at(self._world.clock.monotonic_ms() + RETRY_MS_MAX, partial(self._put_back, task))
+            # It could not be stored. What was written to partitions need not be written again.
+            at_ms = self._world.clock.monotonic_ms() + RETRY_MS_MAX
+            self._world.timers.at(at_ms, partial(self._put_back, task, places))
             return
         task.left -= len(places)
         if task.left == 0 and self._tasks.get(task.key) is task:
             del self._tasks[task.key]
 
-    def _put_back(self, task: Task) -> None:
-        self._done.setdefault(task, [])
+    def _put_back(self, task: Task, places: list[Place]) -> None:
+        self._done.setdefault(task, []).extend(places)
         self._plan()
 
 
