@@ -151,10 +151,10 @@ class Producers:
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether the producer has a transaction open that is of this epoch."""
         packed = self._packed.get(producer_id)
-        if packed is None or self.transactions.first_offset(producer_id) < 0:
+        if packed is None or epoch != _EPOCH.unpack_from(packed)[0]:
             return False
-        known_epoch: int = _EPOCH.unpack_from(packed)[0]
-        return epoch == known_epoch
+        transaction_start: int = _SEEN.unpack_from(packed, _SEEN_AT)[0]
+        return transaction_start >= 0
 
     def clear(self) -> None:
         self._packed = {}

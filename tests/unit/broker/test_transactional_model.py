@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from transactional_model import Unlawful, run
 
-from skidway.broker.partitions import guards
 from skidway.broker.partitions.guards import Guard, Guards
 from skidway.broker.partitions.producer_checks import ProducerChecks
 from skidway.errors import InvalidProducerEpoch, TransactionAbortable
@@ -28,14 +27,14 @@ def test_histories_are_lawful() -> None:
 
 def no_guard(self: Guards, guard: Guard, header: BatchHeader) -> None:
     """4: verified, aborted, appended."""
-    guards._check_order(guard, header)
+    guard.check_order(header.base_sequence)
 
 
 def guard_by_producer(self: Guards, guard: Guard, header: BatchHeader) -> None:
     """5: any question of the producer will do."""
     if guard.producer_id not in self._standing:
         raise TransactionAbortable
-    guards._check_order(guard, header)
+    guard.check_order(header.base_sequence)
 
 
 def marker_leaves_guards(self: Guards, producer_id: int, epoch: int) -> None:
@@ -73,7 +72,7 @@ def begins_anywhere(self: ProducerChecks, header: BatchHeader, *others: Any) -> 
         Producers.knows = knows  # type: ignore[method-assign]
 
 
-def no_order(guard: Guard, header: BatchHeader) -> None:
+def no_order(self: Guard, sequence: int) -> None:
     """26: what comes later does not look who waits."""
 
 
@@ -86,7 +85,7 @@ def no_order(guard: Guard, header: BatchHeader) -> None:
         (Producers, "check_marker", marker_at_the_same_epoch, "T"),
         (Producers, "check_marker", marker_refused_again, "S"),
         (ProducerChecks, "question", begins_anywhere, "D"),
-        (guards, "_check_order", no_order, "D"),
+        (Guard, "check_order", no_order, "D"),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )

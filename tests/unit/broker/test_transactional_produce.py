@@ -1,5 +1,7 @@
 """The first batch of a transaction waits for its coordinator; what happens meanwhile, and what a producer hears."""
 
+from dataclasses import replace
+
 import pytest
 from broker_world import WALL_MS, batch, part
 from played_coordinator import (
@@ -13,7 +15,10 @@ from played_coordinator import (
 )
 
 from skidway.broker.api.call import Hangup
+from skidway.broker.handlers import transactional_batches
+from skidway.broker.partitions.guards import WAITING_MAX
 from skidway.errors import ErrorCode
+from skidway.limits import DEFAULT_LIMITS
 from skidway.log.bounds import Bound
 from skidway.replica.role import PartitionRole
 
@@ -141,6 +146,18 @@ def test_a_request_is_of_one_producer_and_epoch(world: TransactionalWorld, produ
     assert world.guards() == 0
 
 
+def test_a_batch_of_another_producer_is_not_asked_about_with_the_others(
+    world: TransactionalWorld, producer: ProducerPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of very many batches only the first are looked at beforehand."""
+    monkeypatch.setattr(transactional_batches, "LOOKED_AT_MAX", 1)
+    producer.write_all([(0, producer.data(0)), (1, producer.data(0, producer_id=8))])
+    assert world.questions.open[0].places == [("orders", 0)]
+    world.answer(AGREED)
+    assert producer.codes() == [[OK, ErrorCode.INVALID_PRODUCER_ID_MAPPING]]
+    assert world.guards(1) == 0
+
+
 def test_a_client_writes_no_markers(world: TransactionalWorld, producer: ProducerPeer) -> None:
     producer.write_all([(0, producer.data(0, control=True))])
     assert producer.codes() == [[ErrorCode.INVALID_RECORD]]
@@ -249,18 +266,28 @@ def test_an_old_epoch_is_refused_before_anybody_is_asked(world: TransactionalWor
     assert world.questions.asked == 1
 
 
-def test_an_old_epoch_is_refused_while_a_newer_one_waits(world: TransactionalWorld, producer: ProducerPeer) -> None:
+def test_what_a_batch_says_of_itself_fences_nobody(world: TransactionalWorld, producer: ProducerPeer) -> None:
+    producer.write(0, 1)
+    other = ProducerPeer(world)
+    other.write(0, 2)
+    world.questions.open.pop().answer(ErrorCode.PRODUCER_FENCED)
+    world.settle()
+    assert other.codes() == [[ErrorCode.INVALID_PRODUCER_EPOCH]]
+    world.answer(AGREED)
+    assert producer.codes() == [[OK]]
+
+
+def test_of_two_epochs_that_wait_the_newer_one_fences_the_other(
+    world: TransactionalWorld, producer: ProducerPeer
+) -> None:
     zombie = ProducerPeer(world)
     zombie.write(0, 1)
     producer.write(0, 2)
-    late = ProducerPeer(world)
-    late.write(0, 1)
-    assert late.codes() == [[ErrorCode.INVALID_PRODUCER_EPOCH]]
+    world.questions.open.pop().answer(AGREED)
+    world.settle()
     world.answer(AGREED)
-    assert zombie.codes() == [[ErrorCode.INVALID_PRODUCER_EPOCH]]
-    assert world.stored() == 0
-    world.answer(AGREED)
-    assert producer.codes() == [[OK]]
+    assert producer.codes() + zombie.codes() == [[OK], [ErrorCode.INVALID_PRODUCER_EPOCH]]
+    assert world.stored() == 1
 
 
 def test_an_unknown_producer_begins_with_0_if_its_epochs_grow(
@@ -410,7 +437,8 @@ def test_a_guard_goes_with_the_leadership(world: TransactionalWorld, producer: P
     role = partition.role
     partition.lead(PartitionRole(1, role.leader_epoch + 1, 1, [1], [1], {}), world.clock.now_ms)
     world.answer(AGREED)
-    assert producer.codes() == [[TA]]
+    assert producer.codes() == [[ErrorCode.NOT_LEADER_OR_FOLLOWER]], "it may be asked again"
+    assert world.stored() == 0
 
 
 def test_a_partition_that_is_deleted_meanwhile(world: TransactionalWorld, producer: ProducerPeer) -> None:
@@ -420,6 +448,36 @@ def test_a_partition_that_is_deleted_meanwhile(world: TransactionalWorld, produc
     world.settle()
     world.answer(AGREED)
     assert producer.codes() == [[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]]
+
+
+# --- bounds ---
+
+
+def test_few_batches_of_a_producer_wait_in_a_partition(world: TransactionalWorld, producer: ProducerPeer) -> None:
+    batches = [(0, producer.data(0))] * (WAITING_MAX + 2)
+    producer.write_all(batches)
+    assert len(world.questions.open[0].places) == WAITING_MAX
+    world.answer(AGREED)
+    (codes,) = producer.codes()
+    assert (codes.count(OK), codes.count(AGAIN)) == (WAITING_MAX, 2)
+    assert world.stored() == 1
+
+
+def test_the_bytes_that_wait_are_bounded() -> None:
+    limits = replace(DEFAULT_LIMITS, frame_bytes_max=1_000_000, receive_bytes_max=1_000_000)
+    world = TransactionalWorld(limits=limits)
+    first, second, third = (ProducerPeer(world) for _ in range(3))
+    first.write(0, producer_id=1, value=bytes(600_000))
+    second.write(0, producer_id=2, value=bytes(600_000))
+    assert second.codes() == [[AGAIN]]
+    assert world.questions.asked == 1
+    third.write(0, producer_id=3)
+    world.answer(AGREED)
+    world.answer(AGREED)
+    assert first.codes() + third.codes() == [[OK], [OK]]
+    second.write(0, producer_id=2, value=bytes(600_000))
+    second.connection.closed()
+    assert world.node.waiting.questioned_bytes == 0
 
 
 # --- connections come and go ---

@@ -274,8 +274,9 @@ class Model:
         for client in self.here:
             client.hear()
         for place in range(PARTITIONS):
-            for guard in self.world.partition("orders", place).checks.guards._standing.values():
-                self.held |= {(guard.producer_id, guard.epoch, place, sequence) for sequence in guard.sequences}
+            for epochs in self.world.partition("orders", place).checks.guards._standing.values():
+                for guard in epochs.values():
+                    self.held |= {(guard.producer_id, guard.epoch, place, sequence) for sequence in guard.sequences}
         self.look()
 
     def end(self, producer_id: int, *, commit: bool, bumps: bool) -> None:

@@ -24,7 +24,7 @@ from skidway.broker.api.call import Hangup
 from skidway.broker.handlers.transactional_batches import Questioned, have_two_producers, question_about
 from skidway.broker.partitions.partition import Appended, Partition, Unverified
 from skidway.broker.reads.leader_hints import address_of, leader_of
-from skidway.errors import ErrorCode, ProtocolError, StorageError
+from skidway.errors import ErrorCode, InvalidProducerIdMapping, ProtocolError, StorageError
 from skidway.limits import KIB
 from skidway.replica.leader import ACKS_ALL
 from skidway.steps import Steps
@@ -114,7 +114,7 @@ def handle(
 class Production:
     """A produce request that is continued in later turns: its response as far as it goes, and what it waits for."""
 
-    __slots__ = ("_by_id", "_call", "_node", "_questioned", "_refused", "_request", "_response", "_waiting")
+    __slots__ = ("_by_id", "_call", "_node", "_questioned", "_refused", "_request", "_response", "_size", "_waiting")
 
     def __init__(
         self,
@@ -133,6 +133,8 @@ class Production:
         self._refused = refused
         self._questioned: deque[Questioned] = deque()
         """What the transaction's coordinator is asked about."""
+        self._size = 0
+        """Of all batches."""
         self._by_id = call.version >= TOPIC_IDS_SINCE
 
     def in_steps(
@@ -188,38 +190,44 @@ class Production:
         node, request, acks, version = self._node, self._request, self._request.acks, self._call.version
         find: Callable[..., Partition] = node.partitions.find_by_id if self._by_id else node.partitions.find
         for name, answers, data in batches:
+            if first is None:
+                yield None
             partition: Partition | None = None
             records: memoryview = NO_RECORDS if data.records is None else data.records  # type: ignore[assignment]
             data.records = None  # it may be large, and is not needed again
+            self._size += len(records)
             try:
                 partition = find(name, data.index)
-                if first is None:
-                    yield None
-                    wall_ms = node.world.clock.wall_ms()
-                    outcome = partition.produce(records, acks, version, wall_ms, request.transactional_id)
-                else:
-                    outcome, first = first, None
+                outcome, first = (
+                    first
+                    or partition.produce(records, acks, version, node.world.clock.wall_ms(), request.transactional_id),
+                    None,
+                )
                 if not isinstance(outcome, Appended | Unverified):
                     outcome = yield from outcome
+                if isinstance(outcome, Unverified):
+                    self._line_up(Questioned(partition, outcome, answers, len(answers)))
             except ProtocolError as error:
                 self._refused = True
                 answers.append(_refuse(node, self._call, request, partition, data.index, error))
                 continue
             if isinstance(outcome, Unverified):
-                self._questioned.append(Questioned(partition, outcome, answers, len(answers)))
                 answers.append(PartitionProduceResponse(data.index))
             else:
                 answers.append(self._accept(partition, data.index, outcome))
+
+    def _line_up(self, one: Questioned) -> None:
+        if self._questioned and one.producer != self._questioned[0].producer:
+            one.leave()
+            raise InvalidProducerIdMapping("a batch of another producer than the others in the request")
+        self._questioned.append(one)
 
     def _append_questioned(self) -> Steps[None]:
         """Ask one question about all that wait for it, and append those that the coordinator agrees to."""
         node, call, request, questioned = self._node, self._call, self._request, self._questioned
         transactional_id = request.transactional_id
         assert transactional_id is not None, "nobody is asked without"
-        codes = [ErrorCode.INVALID_TXN_STATE] * len(questioned)
-        if node.world.settings.experimental_transactions:
-            codes = yield question_about(node, call, transactional_id, questioned)
-        for code in codes:
+        for code in (yield from self._ask(transactional_id)):
             yield None
             one = questioned.popleft()
             try:
@@ -231,6 +239,20 @@ class Production:
             else:
                 answer = self._accept(one.partition, one.index, appended)
             one.answers[one.position] = answer
+
+    def _ask(self, transactional_id: str) -> Steps[list[ErrorCode]]:
+        """A code for each batch that waits."""
+        node, waiting, size = self._node, self._node.waiting, self._size
+        if not node.world.settings.experimental_transactions:
+            return [ErrorCode.INVALID_TXN_STATE] * len(self._questioned)
+        if waiting.questioned_bytes + size > node.world.limits.receive_bytes_max:
+            return [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(self._questioned)
+        waiting.questioned_bytes += size
+        try:
+            codes: list[ErrorCode] = yield question_about(node, self._call, transactional_id, self._questioned)
+        finally:
+            waiting.questioned_bytes -= size
+        return codes
 
     def _accept(self, partition: Partition, index: int, appended: Appended) -> PartitionProduceResponse:
         log = partition.log

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from skidway.broker.services import Services
 
 ABORTABLE_SINCE = 11
+LOOKED_AT_MAX = 1_000
 _ATTRIBUTES_LOW = 22
 _PRODUCER = slice(43, 53)
 """Producer id and epoch, in the bytes of a batch."""
@@ -62,12 +63,17 @@ class Questioned:
     position: int
 
     @property
+    def producer(self) -> tuple[int, int]:
+        """Id and epoch."""
+        return self.batch.guard.producer_id, self.batch.guard.epoch
+
+    @property
     def index(self) -> int:
         return self.partition.index
 
     def append(self, code: ErrorCode, transactional_id: str, acks: int, version: int, wall_ms: int) -> Appended:
         """Now that the coordinator has answered `code`."""
-        partition, (records, header) = self.partition, self.batch.validated
+        partition, records = self.partition, self.batch.validated[0]
         try:
             refusal = refusal_of(code, version)
             if refusal is not None:
@@ -86,21 +92,29 @@ class Questioned:
             assert ended is not None
             raise ended from None
         finally:
-            partition.checks.guards.leave(self.batch.guard, header.base_sequence)
+            self.leave()
 
     def give_up(self, wall_ms: int) -> None:
         """Nobody waits for it any more. Its producer sends it again: nothing may come before it until then."""
-        records, header = self.batch.validated
-        self.partition.refusals.note(records, NotEnoughReplicas("a batch before it waits for its coordinator"), wall_ms)
-        self.partition.checks.guards.leave(self.batch.guard, header.base_sequence)
+        refusal = NotEnoughReplicas("a batch before it has to come again: retry")
+        self.partition.refusals.note(self.batch.validated[0], refusal, wall_ms)
+        self.leave()
+
+    def leave(self) -> None:
+        self.partition.checks.guards.leave(self.batch.guard, self.batch.validated[1].base_sequence)
 
 
 def have_two_producers(request: ProduceRequest) -> bool:
-    """Whether the transactional batches of a request are of different producers or epochs."""
+    """Whether the transactional batches of a request are of different producers or epochs. Only the first of very many
+    are looked at: a batch that is not of the first one's producer is refused anyway when it has to wait."""
     found: bytes | None = None
+    looked_at = 0
     for topic in request.topic_data:
         for data in topic.partition_data:
             records: memoryview | None = data.records  # type: ignore[assignment]
+            looked_at += 1
+            if looked_at > LOOKED_AT_MAX:
+                return False
             if records is None or len(records) < HEADER_BYTES or not records[_ATTRIBUTES_LOW] & TRANSACTIONAL_BIT:
                 continue
             producer = bytes(records[_PRODUCER])
@@ -111,14 +125,14 @@ def have_two_producers(request: ProduceRequest) -> bool:
 
 
 def question_about(node: Services, call: Call, transactional_id: str, batches: Sequence[Questioned]) -> Question:
-    """One for all of them; they are of one producer. The answer is a code for each."""
-    header = batches[0].batch.header
+    """One for all of them; they are of one producer and epoch. The answer is a code for each."""
+    producer_id, epoch = batches[0].producer
     places = [(each.partition.topic, each.index) for each in batches]
     return Question(
         lambda respond: node.questions.ask(
             transactional_id,
-            header.producer_id,
-            header.producer_epoch,
+            producer_id,
+            epoch,
             places,
             call.version >= BUMPING_VERSION,
             node.world.clock.monotonic_ms(),

@@ -77,10 +77,6 @@ class Unverified:
     guard: Guard
     validated: Validated
 
-    @property
-    def header(self) -> BatchHeader:
-        return self.validated[1]
-
 
 class Partition:
     __slots__ = (

@@ -29,7 +29,7 @@ class ProducerChecks:
     def check(self, header: BatchHeader, wall_ms: int) -> int | None:
         """Where the batch is already, if it is. One that comes behind a refused one is refused like it."""
         producers = self._log.producers
-        if producers.transactions.first_unstable != INT64_MAX:
+        if producers.transactions.first_unstable != INT64_MAX and not header.attributes & TRANSACTIONAL_BIT:
             self._refuse_if_open(header)
         try:
             # Of a producer that is not known any batch may be the first.
@@ -48,8 +48,6 @@ class ProducerChecks:
 
     def _refuse_if_open(self, header: BatchHeader) -> None:
         """A plain batch among those of a transaction would be part of it, as readers see it."""
-        if header.attributes & TRANSACTIONAL_BIT:
-            return
         if self._log.producers.open_transaction(header.producer_id) >= 0:
             raise InvalidTransactionState(f"producer {header.producer_id} has a transaction open here: end it first")
 

@@ -9,7 +9,7 @@ from skidway.runtime.timers import Timers
 
 
 class Waiting:
-    __slots__ = ("acknowledgements", "deletions", "polls", "stable_polls")
+    __slots__ = ("acknowledgements", "deletions", "polls", "questioned_bytes", "stable_polls")
 
     def __init__(self, timers: Timers) -> None:
         self.acknowledgements: OffsetParking[Partition] = OffsetParking(timers)
@@ -20,6 +20,8 @@ class Waiting:
         """Until there is enough to read."""
         self.stable_polls: BytesParking[Partition] = BytesParking(timers)
         """The same of those who read no open transactions."""
+        self.questioned_bytes = 0
+        """Of produce requests with batches that wait for their transaction's coordinator."""
 
     def refuse(self, partition: Partition, why: ProtocolError) -> None:
         """What they asked for will not come about here. Readers may still wait."""
