@@ -13,6 +13,8 @@ MIB = 1024 * KIB
 TOPIC_NAME_MAX = 249
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+PENDING_OFFSETS_MAX = 10_000
+"""Of one producer in one partition of `__consumer_offsets`: what the end of its transaction moves in one go."""
 PRODUCER_BATCHES_REMEMBERED = 5
 
 PART_BYTES = 128
@@ -76,7 +78,7 @@ class Limits:
     groups_bytes_max: int = 512 * MIB
     """Memory for groups, members and committed offsets, all together, as it is estimated."""
     group_bytes_max: int = 32 * MIB
-    """The same for the members of one group."""
+    """The same for the members of one group, and for its offsets in open transactions."""
     group_members_max: int = 2_000
     """Where group.max.size and group.consumer.max.size say more."""
     group_member_bytes_max: int = MIB

@@ -15,7 +15,7 @@ from skidway.errors import (
     InvalidRequest,
     PolicyViolation,
 )
-from skidway.limits import Limits
+from skidway.limits import PENDING_OFFSETS_MAX, Limits
 from skidway.ports import Buffer
 
 # What a thing takes in memory beside the bytes a client sent for it.
@@ -73,8 +73,14 @@ class Bounds:
                 f"{self.limits.groups_bytes_max} bytes: delete unused groups, or raise the limit."
             )
 
-    def check_pending(self, group_id: str, before_bytes: int, growth_bytes: int) -> None:
-        """Transactions that nobody ends must not fill the broker."""
+    def check_pending(self, group_id: str, before_bytes: int, growth_bytes: int, count: int) -> None:
+        """Transactions that nobody ends must not fill the broker, and the end of one must not hold it up. `count`: of
+        what the producer would have pending then."""
+        if count > PENDING_OFFSETS_MAX:
+            raise PolicyViolation(
+                f"One transaction would have {count} offsets pending; {PENDING_OFFSETS_MAX} is the most: "
+                "commit it first."
+            )
         after_bytes, bytes_max = before_bytes + growth_bytes, self.limits.group_bytes_max
         if growth_bytes > 0 and after_bytes > bytes_max:
             raise PolicyViolation(

@@ -215,8 +215,10 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
             raise GroupIdNotFound() if asked.version >= VERSION_WITH_GROUP_ERRORS else IllegalGeneration()
         else:
             self._bounds.check_new_group(asked.group_id)
-        growth = self.offsets.pending_growth(asked, prepared.commits)
-        self._bounds.check_pending(asked.group_id, self.offsets.pending.bytes_of(asked.group_id), growth)
+        pending = self.offsets.pending
+        more, growth = self.offsets.pending_growth(asked, prepared.commits)
+        count = pending.counts.get(asked.producer.id, 0) + more
+        self._bounds.check_pending(asked.group_id, pending.bytes_of(asked.group_id), growth, count if more else 0)
         return Decision(prepared.records, prepared.codes)
 
     def _check_fetch(self, operation: FetchOffsets) -> None:

@@ -115,8 +115,10 @@ class Offsets:
                 growth += len(commit.metadata) - len(before.metadata)
         return growth
 
-    def pending_growth(self, asked: CommitOffsetsInTransaction, commits: Mapping[Partition, OffsetToCommit]) -> int:
-        """The same when these are pending as well."""
+    def pending_growth(
+        self, asked: CommitOffsetsInTransaction, commits: Mapping[Partition, OffsetToCommit]
+    ) -> tuple[int, int]:
+        """Offsets and bytes in addition, at most, when these are pending as well."""
         sizes = {partition: len(commit.metadata) for partition, commit in commits.items()}
         return self.pending.growth(asked.producer.id, asked.group_id, sizes)
 

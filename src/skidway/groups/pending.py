@@ -22,6 +22,8 @@ class PendingOfGroup:
 class PendingOffsets:
     by_producer: dict[int, dict[str, dict[Partition, CommittedOffset]]] = field(default_factory=dict)
     by_group: dict[str, PendingOfGroup] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    """How many each producer has."""
     bytes: int = 0
     """Of memory; an estimate."""
 
@@ -30,6 +32,8 @@ class PendingOffsets:
         offsets = self.by_producer.setdefault(producer_id, {}).setdefault(group_id, {})
         before = offsets.get(partition)
         self._grow(group, len(committed.metadata) + (OFFSET_BYTES if before is None else -len(before.metadata)))
+        if before is None:
+            self.counts[producer_id] = self.counts.get(producer_id, 0) + 1
         offsets[partition] = committed
         group.producers.setdefault(partition, set()).add(producer_id)
 
@@ -70,14 +74,18 @@ class PendingOffsets:
             default=0,
         )
 
-    def growth(self, producer_id: int, group_id: str, metadata_bytes: Mapping[Partition, int]) -> int:
-        """Bytes in addition, at most, when offsets with so much metadata are pending as well."""
+    def growth(self, producer_id: int, group_id: str, metadata_bytes: Mapping[Partition, int]) -> tuple[int, int]:
+        """Offsets and bytes in addition, at most, when offsets with so much metadata are pending as well."""
         known = self.by_producer.get(producer_id, {}).get(group_id, {})
-        growth = 0
+        count = growth = 0
         for partition, size in metadata_bytes.items():
             before = known.get(partition)
-            growth += OFFSET_BYTES + size if before is None else max(0, size - len(before.metadata))
-        return growth
+            if before is None:
+                count += 1
+                growth += OFFSET_BYTES + size
+            else:
+                growth += max(0, size - len(before.metadata))
+        return count, growth
 
     def bytes_of(self, group_id: str) -> int:
         group = self.by_group.get(group_id)
@@ -96,6 +104,9 @@ class PendingOffsets:
         self._grow(group, -OFFSET_BYTES - len(committed.metadata))
         producers = group.producers[partition]
         producers.remove(producer_id)
+        self.counts[producer_id] -= 1
+        if not self.counts[producer_id]:
+            del self.counts[producer_id]
         if not producers:
             del group.producers[partition]
         if not group.producers:

@@ -5,6 +5,7 @@ from consumer_stories import Checked, Cluster, World
 from weighing import check_weights
 
 from skidway.errors import GroupMaxSizeReached, InvalidGroupId, InvalidRegularExpression, PolicyViolation
+from skidway.groups import bounds
 from skidway.groups.bounds import GROUP_BYTES, MEMBER_BYTES, OFFSET_BYTES
 from skidway.groups.consumer.operations import ConsumerHeartbeat
 from skidway.groups.consumer.patterns import PER_GROUP_MAX
@@ -91,6 +92,21 @@ def test_what_is_pending_counts_and_is_bounded_by_group() -> None:
     check_weights(world.host.machine)
     assert world.host.machine.offsets.bytes == 3 * OFFSET_BYTES
     world.ask(within(2, "a", 0))
+
+
+def test_the_end_of_a_transaction_moves_so_many_offsets_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "PENDING_OFFSETS_MAX", 4)
+    world = Bounded()
+    world.ask(within(1, "a", 0, 1))
+    world.ask(within(1, "b", 0, 1))
+    with pytest.raises(PolicyViolation, match="One transaction would have 5 offsets pending; 4 is the most"):
+        world.ask(within(1, "c", 0))
+    world.ask(within(1, "a", 0, 1))
+    world.ask(within(2, "c", 0))
+    world.ask(EndOffsetsTransaction(Marker(Producer(1, 0), EndTransaction(True, 0))))
+    check_weights(world.host.machine)
+    assert len(world.host.machine.offsets.of("b")) == 2
+    world.ask(within(1, "c", 0))
 
 
 def within(producer_id: int, group: str, *places: int, metadata: str = "") -> CommitOffsetsInTransaction:

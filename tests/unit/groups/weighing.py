@@ -39,3 +39,6 @@ def check_weights(coordinator: GroupCoordinator) -> None:
     assert open_here == {(group_id, partition, producer_id) for group_id, partition, producer_id, _ in waiting}
     assert all(of_group.producers and all(of_group.producers.values()) for of_group in pending.by_group.values())
     assert all(groups and all(groups.values()) for groups in pending.by_producer.values())
+    assert pending.counts == {
+        producer_id: sum(map(len, groups.values())) for producer_id, groups in pending.by_producer.items()
+    }
