@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from broker_world import World
+from broker_world import World, batch, code, part
 from transactions_world import ID, TIMEOUT_MS, Transactions, marker, transaction
 
 from skidway.broker.coordinators.marker_sender import LATE_MS, RETRY_MS_MAX
@@ -433,3 +433,29 @@ def test_clients_learn_of_the_version_of_transactions() -> None:
 
     assert features(World(experimental_transactions=True))["transaction.version"] == (2, 2)
     assert "transaction.version" not in features(World())
+
+
+def test_an_admin_ends_what_hangs_with_what_the_partition_says(story: Transactions) -> None:
+    """As Kafka's abortTransaction: from DescribeProducers to WriteTxnMarkers, without the coordinator."""
+    producer_id, epoch = opened(story, PLACE)
+    data = batch(b"x", producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True)
+    entry = part("Produce", "PartitionProduceData", 0, data)
+    topics = [part("Produce", "TopicProduceData", "t", partition_data=[entry])]
+    fields = {"transactional_id": ID, "acks": -1, "timeout_ms": 5_000, "topic_data": topics}
+    story.peer.send("Produce", version=9, **fields)
+    assert code(story.turns()) == 0
+    log = story.world.partition("t").log
+    assert (log.last_stable_offset, log.high_watermark) == (0, 1)
+    asked = [part("DescribeProducers", "TopicRequest", "t", [0])]
+    (topic,) = story.peer.call("DescribeProducers", topics=asked).topics
+    (found,) = topic.partitions[0].active_producers
+    assert (found.producer_id, found.producer_epoch, found.current_txn_start_offset) == (producer_id, epoch, 0)
+    ending = marker(
+        (found.producer_id, found.producer_epoch),
+        PLACE,
+        commit=False,
+        coordinator_epoch=max(0, found.coordinator_epoch),
+    )
+    assert story.write_markers(ending, version=1) == [{PLACE: 0}]
+    assert log.last_stable_offset == 2
+    assert story.end((producer_id, epoch), commit=False).error_code == 0, "its producer goes on"
