@@ -93,6 +93,16 @@ class NodeSettings(UpkeepSettings):
             "offsets.topic.num.partitions": str(groups.offsets_partitions),
         }
 
+    def _transaction_configs(self) -> dict[str, str]:
+        transactions = self.transactions
+        return {
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(transactions.timeout_check_ms),
+            "transaction.max.timeout.ms": str(transactions.timeout_ms_max),
+            "transaction.remove.expired.transaction.cleanup.interval.ms": str(transactions.id_expiration_check_ms),
+            "transaction.state.log.num.partitions": str(transactions.state_partitions),
+            "transactional.id.expiration.ms": str(transactions.id_expiration_ms),
+        }
+
     def static_configs(self, limits: Limits) -> dict[str, str]:
         """The same under the names Kafka's tools know them by."""
         addresses = ",".join(f"{spec.name}://{spec.advertised.host}:{spec.advertised.port}" for spec in self.listeners)
@@ -115,6 +125,7 @@ class NodeSettings(UpkeepSettings):
             "inter.broker.listener.name": self.listeners.inter_broker.name,
             "listeners": addresses,
             **self._group_configs(),
+            **self._transaction_configs(),
             "log.cleaner.backoff.ms": str(self.compaction_check_ms),
             "log.cleaner.dedupe.buffer.size": str(limits.compaction_bytes_max),
             "log.dir": self.data_dir,

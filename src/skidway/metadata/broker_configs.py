@@ -100,6 +100,41 @@ _STATIC = (
         "The send buffer of each client's socket; -1 leaves it to the kernel.",
         at_least(-1),
     ),
+    ConfigKey(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        _I,
+        "10000",
+        "How often the coordinator aborts transactions that have timed out.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "transaction.max.timeout.ms",
+        _I,
+        "900000",
+        "The longest time-out that a transactional producer may ask for.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        _I,
+        "3600000",
+        "How often the coordinator looks for transactional ids to forget.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "transaction.state.log.num.partitions",
+        _I,
+        "50",
+        "Partitions of the topic that transactions are kept in.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "transactional.id.expiration.ms",
+        _I,
+        "604800000",
+        "How long a transactional id is remembered that nobody uses.",
+        at_least(1),
+    ),
 )
 CONNECTIONS_MIN = 50
 """Nodes and administrators need connections too, or nobody could take the change back."""

@@ -11,7 +11,7 @@ from skidway.metadata.config_keys import Check, ConfigKey, ConfigType, at_least,
 
 _WHY = {
     "": "Skidway has nothing that it would change",
-    "add.partitions": "there are no transactions yet",
+    "add.partitions": "transactions are being built",
     "alter.config.policy": "there are no policy classes",
     "authorizer": "there is no authoriser yet",
     "auto.leader.rebalance": "leaders are balanced by the controller at all times",
@@ -55,7 +55,7 @@ _WHY = {
     "share": "there are no share groups yet",
     "ssl": "there is no TLS yet",
     "telemetry": "clients cannot push metrics",
-    "transaction": "there are no transactions yet",
+    "transaction": "transactions are being built",
 }
 
 # Name, type, default, bounds (from..to, or choices), and `dynamic` where Kafka lets it be changed at run time.
@@ -321,17 +321,12 @@ ssl.truststore.location string null - -
 ssl.truststore.password password null - -
 ssl.truststore.type string JKS - -
 telemetry.max.bytes int 1048576 1.. -
-transaction.abort.timed.out.transaction.cleanup.interval.ms int 10000 1.. -
-transaction.max.timeout.ms int 900000 1.. -
 transaction.partition.verification.enable boolean true - dynamic
-transaction.remove.expired.transaction.cleanup.interval.ms int 3600000 1.. -
 transaction.state.log.load.buffer.size int 5242880 1.. -
 transaction.state.log.min.isr int 2 1.. -
-transaction.state.log.num.partitions int 50 1.. -
 transaction.state.log.replication.factor short 3 1.. -
 transaction.state.log.segment.bytes int 104857600 1.. -
 transaction.two.phase.commit.enable boolean false - -
-transactional.id.expiration.ms int 604800000 1.. -
 """
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from broker_world import part
 from transactions_world import ID, Transactions, transaction
 
 from skidway.broker.coordinators.id_reserve import RESERVED, ProducerIdReserve
@@ -251,3 +252,15 @@ def test_who_waits_for_an_id_hears_when_there_is_one_or_why_there_is_none() -> N
     reserve.when_filled(told.append)
     assert told[2:] == [None, None]
     assert reserve.draw() == 1
+
+
+def test_admins_see_the_settings_of_transactions_under_kafkas_names() -> None:
+    chosen = TransactionSettings(state_partitions=4, timeout_ms_max=5_000, id_expiration_ms=9_000)
+    story = Transactions(transactions=chosen)
+    asked = [part("DescribeConfigs", "DescribeConfigsResource", 4, "1", None)]
+    (result,) = story.peer.call("DescribeConfigs", version=4, resources=asked).results
+    told = {entry.name: entry.value for entry in result.configs if entry.name.startswith("transaction")}
+    assert told["transaction.max.timeout.ms"] == "5000"
+    assert told["transaction.state.log.num.partitions"] == "4"
+    assert told["transactional.id.expiration.ms"] == "9000"
+    assert told["transaction.abort.timed.out.transaction.cleanup.interval.ms"] == "10000"
