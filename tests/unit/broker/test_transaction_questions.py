@@ -212,8 +212,8 @@ def test_a_transaction_that_is_still_ending_is_asked_again_for_a_moment(node_id:
         while not asking.answers and not asking.coordinators.asked and not asking.peers.asked:
             asking.pass_time(1)
     assert asking.answers == [[BUSY] * 3]
-    assert tries == 6, "after 2, 4, 8, 16 and 32 ms"
-    assert asking.clock.now_ms - START_MS <= BUSY_MS
+    assert tries == 7, "after 2, 4, 8, 16 and 32 ms, and at the end"
+    assert asking.clock.now_ms - START_MS == BUSY_MS
 
 
 def test_it_goes_on_as_soon_as_the_last_one_has_ended() -> None:

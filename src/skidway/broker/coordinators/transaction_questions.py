@@ -211,8 +211,8 @@ class TransactionQuestions:
         if question.over:
             return
         now_ms = self._world.clock.monotonic_ms()
-        if ErrorCode.CONCURRENT_TRANSACTIONS in codes and now_ms + question.pause_ms <= question.until_ms:
-            again_ms = now_ms + question.pause_ms
+        if ErrorCode.CONCURRENT_TRANSACTIONS in codes and now_ms < question.until_ms:
+            again_ms = min(now_ms + question.pause_ms, question.until_ms)
             question.pause_ms *= 2
             self._world.timers.at(again_ms, lambda: self._put(question, again_ms))
         else:
