@@ -5,6 +5,7 @@ restart what a reader sees is held against it.
 """
 
 import random
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -204,7 +205,7 @@ class World:
     def crash_soon(self, draw: random.Random) -> None:
         self.disk.crash_at = self.disk.operations + 1 + draw.randrange(40)
 
-    STEPS = (
+    STEPS: ClassVar[tuple[Any, ...]] = (
         *[append] * 8,
         *[roll, sync] * 3,
         *[step_compaction] * 4,

@@ -150,19 +150,6 @@ def test_control_batches_stay() -> None:
     assert [(h.base_offset, h.is_control) for h, _ in raw(log)] == [(1, True), (2, False)]
 
 
-def test_compaction_stops_before_transactional_data() -> None:
-    log = open_log(SimDisk())
-    write(log, ("a", "1"))
-    write(log, ("a", "2"))
-    write(log, ("a", "3"), producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    write(log, ("a", "4"))
-    close_segment(log)
-    result = compact(log)
-    assert result.end_offset == 2
-    assert [offset for offset, _, _ in contents(log)] == [1, 2, 3]
-    assert log.cleaned_offset == 2
-
-
 def test_a_batch_nobody_can_read_stays_as_it_is() -> None:
     log = open_log(SimDisk())
     batch = bytearray(build_batch([Record(0, NOW, b"a", b"1", [])]))

@@ -39,6 +39,7 @@ def make_task(disk: RealDisk, records: int, keys: int, *, damaged: bool = False)
         token="t",
         sources=[Source(0, records, file.size())],
         aborted=[],
+        marked={},
         segment_bytes=1 << 30,
         dirty_offset=0,
         now_ms=NOW,

@@ -81,8 +81,8 @@ def dirty_offset(log: Log) -> int:
 
 
 def _cleanable(log: Log, now_ms: int) -> int:
-    """How many segments from the first on may be compacted."""
-    bound = checkpointing.vouched(log)
+    """How many segments from the first on may be compacted: how open transactions end is not known yet."""
+    bound = min(checkpointing.vouched(log), log.last_stable_offset)
     dirty = dirty_offset(log)
     lag_ms = log.settings.min_compaction_lag_ms
     segments = log.segments
@@ -322,12 +322,13 @@ def _task(log: Log, count: int, now_ms: int, token: str) -> CompactionTask:
         now_ms=now_ms,
         delete_retention_ms=settings.delete_retention_ms,
         index_interval_bytes=settings.index_interval_bytes,
-        aborted=[entry for segment in log.segments[:count] for entry in segment.aborted.entries],
+        aborted=[entry for segment in log.segments for entry in segment.aborted.entries if entry[1] < ends[-1]],
         producers={
             producer.producer_id: producer.batches[-1][2]
             for producer in log.producers.entries.values()
             if producer.batches and producer.batches[-1][2] < ends[-1]
         },
+        marked={pid: producer.epoch for pid, producer in log.producers.entries.items() if not producer.batches},
         map_bytes_max=log.limits.compaction_bytes_max,
         decompressed_bytes_max=log.limits.decompressed_bytes_max,
     )

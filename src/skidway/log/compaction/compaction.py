@@ -4,15 +4,21 @@
 fit into one; it changes nothing else. Putting them in place is the log's work (`cleaning`).
 
 What stays, as in Kafka: the newest record of each key; a tombstone until its delete horizon, which is written into its
-batch (attribute bit 6, base timestamp) when it is first compacted; control batches; everything behind the last batch
-the map of keys had room for, and behind the first transactional batch. Offsets never change: a batch keeps its base
-offset and its last one. A batch left without records stays as a bare header if it is the last of its producer or of
-its file, or the first of its leader epoch: where epochs began must be told by every copy of the log.
+batch (attribute bit 6, base timestamp) when it is first compacted; everything behind the last batch the map of keys had
+room for. Offsets never change: a batch keeps its base offset and its last one. A batch left without records stays as a
+bare header if it is the last of its producer or of its file, or the first of its leader epoch: where epochs began must
+be told by every copy of the log.
+
+All transactions that have records here have ended, perhaps by a marker behind it. Records that were aborted go, and
+replace nothing. A marker stays as long as a batch of its transaction is met, if only a bare header: a copy of the log
+would take the transaction for open, or for committed. Then it gets a delete horizon, for those who read its records
+before. The last marker of a producer that has nothing else stays, because it holds its epoch.
 
 When a horizon is in a file, no older record of its keys is left in that file or in an older one: only therefore a
 tombstone may go when its time has come.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -50,6 +56,7 @@ from skidway.records.header_fields import (
     LEADER_EPOCH,
     MAGIC_BYTE,
     MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
     PRODUCER_ID,
     RECORD_COUNT,
 )
@@ -91,9 +98,11 @@ class CompactionTask:
     delete_retention_ms: int
     index_interval_bytes: int
     aborted: list[tuple[int, int, int, int]]
-    """All that the transaction indexes of the sources have (see `aborted.Aborted`), in their order."""
+    """Transactions that have records in the sources (see `aborted.Aborted`), in the order of their markers."""
     producers: dict[int, int]
     """The last offset of each producer: that batch's header must stay."""
+    marked: dict[int, int]
+    """The epoch of each producer of which only markers are left."""
     map_bytes_max: int
     decompressed_bytes_max: int
 
@@ -144,7 +153,19 @@ def compact(disk: Disk, task: CompactionTask) -> CompactionResult:
 
 
 class _Compactor:
-    __slots__ = ("disk", "end_offset", "epoch", "fates", "map", "next_fate", "result", "task", "unreadable")
+    __slots__ = (
+        "aborted",
+        "disk",
+        "end_offset",
+        "epoch",
+        "fates",
+        "map",
+        "met",
+        "next_fate",
+        "result",
+        "task",
+        "unreadable",
+    )
 
     def __init__(self, disk: Disk, task: CompactionTask) -> None:
         self.disk = disk
@@ -158,6 +179,9 @@ class _Compactor:
         """Base offsets of dirty batches."""
         self.epoch = 0
         """The leader's, of the last batch that was cleaned. None came before 0, so nobody asks where that one began."""
+        self.aborted = _Aborted(task.aborted)
+        self.met: set[int] = set()
+        """Producers of which a transactional batch came since their last marker."""
         self.result = CompactionResult(task.dirty_offset)
 
     def run(self) -> CompactionResult:
@@ -198,12 +222,10 @@ class _Compactor:
         fates_max = task.map_bytes_max // _FATES_SHARE
         self.map = make_map(self._keys_bound(room))
         for fields, data, at in self._dirty_batches():
-            if fields[ATTRIBUTES] & TRANSACTIONAL_BIT and not fields[ATTRIBUTES] & CONTROL_BIT:
-                return
             is_full = len(self.map) + fields[RECORD_COUNT] > room or len(self.fates) + fields[RECORD_COUNT] > fates_max
             if is_full and self.end_offset > task.dirty_offset:
                 return
-            if not fields[ATTRIBUTES] & CONTROL_BIT:
+            if not fields[ATTRIBUTES] & CONTROL_BIT and not self.aborted.covers(fields):
                 payload, spots = self._open(fields, data, at)
                 if payload is None:
                     self.unreadable.add(fields[BASE_OFFSET])
@@ -246,10 +268,7 @@ class _Compactor:
 
     def _clean(self, source: Source, output: "_Output") -> None:
         output.replaced.append(source.base_offset)
-        for entry in self.task.aborted:
-            if source.base_offset <= entry[2] < source.end_offset:
-                output.had_aborted = True
-                output.segment.aborted.append(Aborted(*entry))
+        output.had_aborted |= self.aborted.has_markers(source)
         for fields, data, at in self._batches(source):
             if output.bare is not None:
                 output.bare = None
@@ -267,6 +286,8 @@ class _Compactor:
                     output.bare = bare
                     continue
                 kept = bare
+            elif fields[ATTRIBUTES] & CONTROL_BIT:
+                self.aborted.keep(fields, output.segment.aborted)
             output.write(kept)
 
     def _close(self, output: "_Output") -> None:
@@ -280,11 +301,16 @@ class _Compactor:
         """The batch as it stays (its own bytes, rewritten ones, or None without records), and whether it changed."""
         whole = memoryview(data)[at : at + fields[BATCH_LENGTH] + PREFIX_BYTES]
         attributes = fields[ATTRIBUTES]
-        if fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA] >= self.end_offset or attributes & (
-            CONTROL_BIT | TRANSACTIONAL_BIT
-        ):
+        if fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA] >= self.end_offset:
             self.result.records_kept += fields[RECORD_COUNT]
             return whole, False
+        if attributes & CONTROL_BIT:
+            return self._filter_marker(fields, whole)
+        if attributes & TRANSACTIONAL_BIT:
+            self.met.add(fields[PRODUCER_ID])
+            if self.aborted.covers(fields):
+                self.result.records_dropped += fields[RECORD_COUNT]
+                return None, fields[RECORD_COUNT] > 0
         horizon_known = bool(attributes & DELETE_HORIZON_BIT)
         tombstones_stay = not horizon_known or self.task.now_ms < fields[BASE_TIMESTAMP]
         if fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA] < self.task.dirty_offset:
@@ -316,6 +342,30 @@ class _Compactor:
         if horizon is None and len(kept) == len(spots):
             return whole, False
         return _rebuild(BatchHeader._make(fields), payload, kept, horizon), True
+
+    def _filter_marker(self, fields: tuple[int, ...], whole: memoryview) -> tuple[Buffer | None, bool]:
+        producer_id, count = fields[PRODUCER_ID], fields[RECORD_COUNT]
+        stays = producer_id < 0 or producer_id in self.met
+        self.met.discard(producer_id)
+        if stays or self.task.marked.get(producer_id) == fields[PRODUCER_EPOCH]:
+            self.result.records_kept += count
+            return whole, False
+        if not count:
+            return None, False
+        if fields[ATTRIBUTES] & DELETE_HORIZON_BIT:
+            if self.task.now_ms < fields[BASE_TIMESTAMP]:
+                self.result.records_kept += count
+                return whole, False
+            self.result.records_dropped += count
+            return None, True
+        self.result.records_kept += count
+        payload = bytes(whole)
+        try:
+            spots = walk(payload, HEADER_BYTES, len(payload), count, fields[LAST_OFFSET_DELTA])
+        except InvalidRecord:
+            return whole, False
+        horizon = min(self.task.now_ms + self.task.delete_retention_ms, INT64_MAX)
+        return _rebuild(BatchHeader._make(fields), payload, spots, horizon), True
 
     def _fates_of_old(self, spots: list[Spot]) -> bytearray:
         """Of records below the dirty offset: they were compacted among themselves, and every key known is newer."""
@@ -374,6 +424,39 @@ class _Compactor:
         except (CorruptMessage, InvalidRecord):
             # Without keys it replaces nothing and nothing replaces it.
             return None, []
+
+
+class _Aborted:
+    """Which batches are of aborted transactions, and which markers ended those."""
+
+    __slots__ = ("_by_marker", "_firsts", "_lasts", "_markers")
+
+    def __init__(self, entries: list[tuple[int, int, int, int]]) -> None:
+        self._by_marker = {entry[2]: Aborted(*entry) for entry in entries}
+        self._markers = sorted(self._by_marker)
+        # Of each producer, whose transactions follow each other.
+        self._firsts: dict[int, list[int]] = {}
+        self._lasts: dict[int, list[int]] = {}
+        for producer_id, first_offset, last_offset, _ in entries:
+            self._firsts.setdefault(producer_id, []).append(first_offset)
+            self._lasts.setdefault(producer_id, []).append(last_offset)
+
+    def covers(self, fields: tuple[int, ...]) -> bool:
+        firsts = self._firsts.get(fields[PRODUCER_ID])
+        if firsts is None or not fields[ATTRIBUTES] & TRANSACTIONAL_BIT:
+            return False
+        found = bisect_right(firsts, fields[BASE_OFFSET]) - 1
+        return found >= 0 and fields[BASE_OFFSET] < self._lasts[fields[PRODUCER_ID]][found]
+
+    def has_markers(self, source: Source) -> bool:
+        found = bisect_left(self._markers, source.base_offset)
+        return found < len(self._markers) and self._markers[found] < source.end_offset
+
+    def keep(self, fields: tuple[int, ...], index: AbortedIndex) -> None:
+        """An entry stays as long as its marker: readers leave out what follows until they come to it."""
+        entry = self._by_marker.get(fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA])
+        if entry is not None:
+            index.append(entry)
 
 
 def _headers(disk: Disk, path: str, size: int) -> Iterator[tuple[int, ...]]:
