@@ -295,6 +295,32 @@ def test_a_connection_that_goes_while_its_transaction_is_asked_about_leaves_noth
     assert story.fetch() == (0, -1)
 
 
+def test_what_waits_for_coordinators_is_bounded(story: Offsets) -> None:
+    producer = story.begun()
+    services, held = story.world.node.rooms.services, Held(story)
+    services.waiting.questioned_bytes = services.world.limits.receive_bytes_max - 100
+    assert story.within(producer) == [E.COORDINATOR_NOT_AVAILABLE]
+    assert (len(held.asked), len(story.log.checks.guards)) == (0, 0)
+    services.waiting.questioned_bytes = 0
+    story.send_within(producer)
+    story.settle()
+    assert services.waiting.questioned_bytes > 0
+    held.answer(E.NONE)
+    story.settle()
+    assert codes(story.peer.reply()) == [0]
+    assert services.waiting.questioned_bytes == 0
+
+
+def test_a_leader_that_leads_anew_while_it_asks_has_the_producer_ask_again(story: Offsets) -> None:
+    producer, held = story.begun(), Held(story)
+    story.send_within(producer)
+    story.settle()
+    story.log.checks.guards.clear()
+    held.answer(E.NONE)
+    story.settle()
+    assert codes(story.peer.reply()) == [E.NOT_COORDINATOR]
+
+
 def test_all_offsets_of_a_group_are_told_with_those_that_are_not_stable(story: Offsets) -> None:
     producer = story.begun()
     story.within(producer, offsets={("t", 0): 5})

@@ -15,7 +15,9 @@ from skidway.broker.coordinators.transaction_questions import TransactionQuestio
 from skidway.broker.partitions.guards import Guard
 from skidway.broker.partitions.partition import LEGACY_MARKERS, Partition
 from skidway.broker.partitions.producer_checks import BUMPING_VERSION
+from skidway.broker.partitions.waiting import Waiting
 from skidway.errors import CoordinatorNotAvailable, ErrorCode, InvalidGroupId, InvalidProducerEpoch, ProtocolError
+from skidway.groups.bounds import OFFSET_BYTES
 from skidway.groups.operations import CommitOffsetsInTransaction, EndOffsetsTransaction
 from skidway.records.batch import HEADER_BYTES, MAGIC, TRANSACTIONAL_BIT, BatchHeader
 from skidway.runtime.log_store import FIRST_SEQUENCE, Marker, Producer
@@ -28,12 +30,13 @@ Respond = Callable[[list[ErrorCode] | ErrorCode], None]
 class OffsetTransactions:
     """The commits of one producer, as one version of the API asks for them."""
 
-    __slots__ = ("_bumps", "_groups", "_header", "_id", "_producer", "_questions")
+    __slots__ = ("_bumps", "_groups", "_header", "_id", "_producer", "_questions", "_waiting")
 
     def __init__(
         self,
         groups: GroupCoordinators,
         questions: TransactionQuestions,
+        waiting: Waiting,
         transactional_id: str,
         producer: Producer,
         bumps: bool,
@@ -42,6 +45,7 @@ class OffsetTransactions:
         partitions."""
         self._groups = groups
         self._questions = questions
+        self._waiting = waiting
         self._id = transactional_id
         self._producer = producer
         self._bumps = bumps
@@ -56,7 +60,8 @@ class OffsetTransactions:
             if not operation.group_id:
                 raise InvalidGroupId()
             prepared = yield from prepared_commit(self._groups, topics, operation)
-            yield from self._agree(operation.group_id, now_ms)
+            size = prepared.bytes + OFFSET_BYTES * len(operation.offsets)
+            yield from self._agree(operation.group_id, size, now_ms)
         except ProtocolError as error:
             respond(error.code)
         except _Refused as refused:
@@ -65,17 +70,15 @@ class OffsetTransactions:
             clock = self._groups.surroundings.world.clock
             self._groups.submit(operation.group_id, prepared, clock.monotonic_ms(), _answer(respond))
 
-    def _agree(self, group_id: str, now_ms: int) -> Steps[None]:
-        """Returns when the next that is written to the group's partition may be of the transaction."""
+    def _agree(self, group_id: str, size: int, now_ms: int) -> Steps[None]:
+        """Returns when the next that is written to the group's partition may be of the transaction. So many bytes wait
+        for that."""
         partition = self._groups.coordinator_of(group_id).partition
         guard = self._question(partition, None)
         if guard is None:
             return
-        places = [(OFFSETS_TOPIC, partition.index)]
         try:
-            (code,) = yield Question(
-                lambda answer: self._questions.ask(self._id, *self._producer, places, self._bumps, now_ms, answer)
-            )
+            code = yield from self._ask((OFFSETS_TOPIC, partition.index), size, now_ms)
             if code:
                 raise _Refused(code)
             # Whether it is still here, and leads: its guards are gone with its leadership.
@@ -85,6 +88,20 @@ class OffsetTransactions:
             self._abort_leftover(partition)
         finally:
             partition.checks.guards.leave(guard, FIRST_SEQUENCE)
+
+    def _ask(self, place: tuple[str, int], size: int, now_ms: int) -> Steps[ErrorCode]:
+        waiting, limits = self._waiting, self._groups.surroundings.world.limits
+        if waiting.questioned_bytes + size > limits.receive_bytes_max:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        waiting.questioned_bytes += size
+        try:
+            (code,) = yield Question(
+                lambda answer: self._questions.ask(self._id, *self._producer, [place], self._bumps, now_ms, answer)
+            )
+        finally:
+            waiting.questioned_bytes -= size
+        told: ErrorCode = code
+        return told
 
     def _question(self, partition: Partition, asked: Guard | None) -> Guard | None:
         """See ProducerChecks: the guard of a question that has to be asked first, if one has to."""

@@ -79,7 +79,7 @@ def handle(node: Services, call: Call, request: TxnOffsetCommitRequest) -> Steps
         call.version,
     )
     offset_transactions = OffsetTransactions(
-        node.groups, node.questions, request.transactional_id, producer, call.version >= ADDS_SINCE
+        node.groups, node.questions, node.waiting, request.transactional_id, producer, call.version >= ADDS_SINCE
     )
     yield from offset_transactions.commit(
         node.topics, operation, call.now_ms, lambda reply: answer_later(node.world.slices, call, finish(reply))
@@ -94,9 +94,11 @@ def _code(code: ErrorCode, version: int) -> ErrorCode:
             return ErrorCode.INVALID_TXN_STATE
         case ErrorCode.PRODUCER_FENCED:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        case ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-            # Too many producers are remembered here; no producer takes this code for a reason to try again.
+        case ErrorCode.THROTTLING_QUOTA_EXCEEDED | ErrorCode.NOT_ENOUGH_REPLICAS:
+            # Too much is remembered or waits here; producers expect no such code from a coordinator.
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        case ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return ErrorCode.NOT_COORDINATOR
         case ErrorCode.NETWORK_EXCEPTION | ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             # Older producers crash when they hear that something is loading (KAFKA-7296).
             is_known = version >= LOADING_SINCE

@@ -21,7 +21,7 @@ class Waiting:
         self.stable_polls: BytesParking[Partition] = BytesParking(timers)
         """The same of those who read no open transactions."""
         self.questioned_bytes = 0
-        """Of produce requests with batches that wait for their transaction's coordinator."""
+        """Of requests that wait for their transaction's coordinator, with batches or offsets."""
 
     def refuse(self, partition: Partition, why: ProtocolError) -> None:
         """What they asked for will not come about here. Readers may still wait."""
