@@ -246,6 +246,28 @@ def test_acks_1_waits_for_all_in_a_transaction() -> None:
     assert producer.codes() == [[OK]]
 
 
+@pytest.mark.parametrize("is_open", [False, True], ids=["first batch", "later batch"])
+def test_a_transaction_needs_as_many_replicas_as_acks_all(is_open: bool) -> None:
+    world = TransactionalWorld()
+    producer, partition = world.producer, world.partition("orders")
+    assert producer.alter("orders", min_insync_replicas="2") == 0
+    if is_open:
+        producer.write(0)
+        world.answer(AGREED)
+        assert producer.codes() == [[OK]]
+    epoch = partition.role.leader_epoch
+    partition.lead(PartitionRole(1, epoch, 1, [1, 2], [1], {}), world.clock.now_ms)
+    stored = world.stored()
+    producer.write(int(is_open), acks=1)
+    assert producer.codes() == [[AGAIN]]
+    with pytest.raises(Hangup):
+        producer.write(int(is_open), acks=0)
+    assert world.stored() == stored
+    plain = ProducerPeer(world)
+    plain.write_all([(0, plain.data(0, producer_id=8, transactional=False))], transactional_id=None, acks=1)
+    assert plain.codes() == [[OK]]
+
+
 def test_acks_0_hears_of_a_refusal_by_the_end_of_its_connection() -> None:
     world = TransactionalWorld()
     world.producer.write(0, acks=0)

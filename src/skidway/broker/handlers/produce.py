@@ -9,7 +9,7 @@ A transactional batch is appended at once if its transaction is open in its part
 transaction's coordinator is asked, once for all of a request; the connection's later requests wait behind it, so a
 producer's batches stay in their order. A batch whose connection closes meanwhile is dropped: the client sends it again
 by another one, and must not find it overtaken by a copy of which it knows nothing. acks=1 counts as acks=all in a
-transaction: what a commit makes visible must not be lost with a leader.
+transaction, and acks=0 is taken only where acks=all is: what a commit makes visible must not be lost with a leader.
 Not as in Kafka: a request without a transactional id is refused batch by batch; plain ones in it are appended.
 """
 
@@ -74,7 +74,8 @@ def handle(
         if have_two_producers(request):
             return _refuse_all(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if acks == 1:
-            acks = request.acks = ACKS_ALL
+            request.acks = ACKS_ALL
+        acks = ACKS_ALL
     by_id = version >= TOPIC_IDS_SINCE
     find: Callable[..., Partition] = node.partitions.find_by_id if by_id else node.partitions.find
     wall_ms = node.world.clock.wall_ms()
@@ -187,7 +188,8 @@ class Production:
         return _finish(self._node, self._call, self._request, self._response, self._waiting, self._refused)
 
     def _produce_all(self, batches: Iterator[Batch], first: Unverified | None) -> Steps[None]:
-        node, request, acks, version = self._node, self._request, self._request.acks, self._call.version
+        node, request, version = self._node, self._request, self._call.version
+        acks = request.acks if request.transactional_id is None else ACKS_ALL
         find: Callable[..., Partition] = node.partitions.find_by_id if self._by_id else node.partitions.find
         for name, answers, data in batches:
             if first is None:
@@ -232,7 +234,7 @@ class Production:
             one = questioned.popleft()
             try:
                 wall_ms = node.world.clock.wall_ms()
-                appended = one.append(code, transactional_id, request.acks, call.version, wall_ms)
+                appended = one.append(code, transactional_id, call.version, wall_ms)
             except ProtocolError as error:
                 self._refused = True
                 answer = _refuse(node, call, request, one.partition, one.index, error)

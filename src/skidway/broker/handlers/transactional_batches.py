@@ -23,6 +23,7 @@ from skidway.errors import (
     UnknownTopicOrPartition,
 )
 from skidway.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT
+from skidway.replica.leader import ACKS_ALL
 from skidway.steps import Question
 from skidway.wire.schema.produce import PartitionProduceResponse, ProduceRequest
 
@@ -71,7 +72,7 @@ class Questioned:
     def index(self) -> int:
         return self.partition.index
 
-    def append(self, code: ErrorCode, transactional_id: str, acks: int, version: int, wall_ms: int) -> Appended:
+    def append(self, code: ErrorCode, transactional_id: str, version: int, wall_ms: int) -> Appended:
         """Now that the coordinator has answered `code`."""
         partition, records = self.partition, self.batch.validated[0]
         try:
@@ -83,7 +84,13 @@ class Questioned:
             if partition.removed:
                 raise UnknownTopicOrPartition(f"{partition} was deleted")
             outcome = partition.produce(
-                memoryview(records), acks, version, wall_ms, transactional_id, self.batch.validated, self.batch.guard
+                memoryview(records),
+                ACKS_ALL,
+                version,
+                wall_ms,
+                transactional_id,
+                self.batch.validated,
+                self.batch.guard,
             )
             assert isinstance(outcome, Appended), "what the coordinator agreed to needs no more questions"
             return outcome
