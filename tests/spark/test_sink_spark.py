@@ -96,7 +96,7 @@ def test_what_is_wrong_fails_before_the_job(spark: Any, bootstrap: str) -> None:
     rows = spark.range(1).selectExpr("cast(id as string) AS value")
     with pytest.raises(AnalysisException, match="option topik: there is no such option; did you mean topic"):
         save(rows, bootstrap, topik="t")
-    with pytest.raises(AnalysisException, match="delivery: exactly_once needs transactions"):
+    with pytest.raises(AnalysisException, match="delivery=exactly_once needs a broker that commits"):
         save(rows, bootstrap, topic="t", delivery="exactly_once")
     with pytest.raises(AnalysisException, match="no topic is given: set option topic"):
         save(rows, bootstrap)

@@ -218,8 +218,6 @@ def test_what_is_wrong_shows_before_the_job() -> None:
             make(schema("value bigint"), here, False)
         with pytest.raises(BadColumns, match="column headers is of type map<string,binary>"):
             make(schema("value string, headers map"), here, False)
-        with pytest.raises(ValueError, match="option delivery: exactly_once needs transactions"):
-            make(schema("value string"), {**here, "delivery": "exactly_once"}, False)
     with pytest.raises(BadSaveMode, match=r'overwrite is not possible.*use mode\("append"\)'):
         batch_writer(schema("value string"), here, True)
     # Output mode complete, which Kafka's sink takes too.

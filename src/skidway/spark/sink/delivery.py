@@ -7,6 +7,7 @@ them apart, and with them a two-phase commit can leave out what is decided alrea
 
 `AtLeastOnce`: rows are in their topics once `prepare` returns, so there is nothing left to decide. Within one attempt
 each row is stored once; an attempt that fails leaves behind what it had written, and the next one writes it again.
+`exactly_once.ExactlyOnce` prepares transactions, which the driver commits together.
 """
 
 import logging
@@ -17,6 +18,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from skidway.blocking_client.transactions import Producer
 from skidway.limits import MIB
 from skidway.spark.codec.encoding import Encoder
 from skidway.spark.sink.options import HEADERS, KEY, VALUE, SinkOptions
@@ -45,6 +47,8 @@ class Prepared:
 
     attempt: Attempt
     receipts: dict[tuple[str, int], Receipt] = field(default_factory=dict)
+    transaction: Producer | None = None
+    """What has to be committed before any of it is visible; None if nothing was written, or it is visible."""
 
     @property
     def rows(self) -> int:
@@ -103,10 +107,10 @@ class AtLeastOnce:
 class Acknowledged:
     """Rows go out as they come; prepared means that every one of them is acknowledged."""
 
-    def __init__(self, options: SinkOptions, attempt: Attempt) -> None:
+    def __init__(self, options: SinkOptions, attempt: Attempt, producer: BatchProducer | None = None) -> None:
         self.options = options
         self.attempt = attempt
-        self.producer = BatchProducer(options)
+        self.producer = producer or BatchProducer(options)
         self._router = Router(options.topic, self._partition_count, options.batch_bytes)
         self._lanes: dict[str, int] = {}
 

@@ -22,6 +22,9 @@ DELIVERY_TIMEOUT = "kafka.delivery.timeout.ms"
 BUFFER_MEMORY = "kafka.buffer.memory"
 REQUEST_SIZE = "kafka.max.request.size"
 BLOCK = "kafka.max.block.ms"
+TRANSACTION_TIMEOUT = "kafka.transaction.timeout.ms"
+ID_PREFIX = "transactionalIdPrefix"
+START_WITHOUT_MARK = "startWithoutMark"
 CHECKPOINT = "checkpointLocation"
 QUERY_NAME = "queryName"
 """Spark hands it over among the options when a query has a name, as those of Declarative Pipelines always have."""
@@ -41,13 +44,16 @@ KNOWN = (
     BUFFER_MEMORY,
     REQUEST_SIZE,
     BLOCK,
+    TRANSACTION_TIMEOUT,
+    ID_PREFIX,
+    START_WITHOUT_MARK,
     CHECKPOINT,
     QUERY_NAME,
 )
 
 _OF_THE_SOURCE = ("it is an option of the source", "leave it out of the write")
 _FIXED_FORM = ("the sink writes the bytes of its columns as they are", "cast the columns to string or binary instead")
-_TRANSACTIONS = ("the sink names its producers itself", f"leave it out; {DELIVERY} says what is promised")
+_TRANSACTIONS = ("the sink names its producers itself", f"leave it out; {ID_PREFIX} is what the names begin with")
 _PARTITIONER = (
     "rows with a key go where Kafka's default partitioner sends them, rows without one in turn",
     "leave it out, or choose partitions in a column `partition`",
@@ -84,7 +90,6 @@ REFUSED = {
     "kafka.value.serializer": _FIXED_FORM,
     "kafka.interceptor.classes": _FIXED_FORM,
     "kafka.transactional.id": _TRANSACTIONS,
-    "kafka.transaction.timeout.ms": _TRANSACTIONS,
     "kafka.partitioner.class": _PARTITIONER,
     "kafka.partitioner.ignore.keys": _PARTITIONER,
     "kafka.compression.gzip.level": _LEVEL,
@@ -101,6 +106,9 @@ REQUEST_BYTES_MAX = 64 * MIB
 """Below what a broker takes in one frame (100 MiB by default): it closes the connection on more."""
 DELIVERY_TIMEOUT_MS = 120_000
 TOPIC_WAIT_MS = 10_000
+PREFIX = "skidway-spark"
+TRANSACTION_TIMEOUT_MS = 15 * 60_000
+"""The most that brokers allow by default. A task that dies holds up readers until another takes its id, or so long."""
 CODECS = {"none": 0, **{name: int(codec) for name, codec in CODEC_NAMES.items() if codec}}
 
 
@@ -117,6 +125,10 @@ class SinkOptions:
     in_flight_max: int = PRODUCER_BATCHES_REMEMBERED
     delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS
     topic_wait_ms: int = TOPIC_WAIT_MS
+    exactly_once: bool = False
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    id_prefix: str = PREFIX
+    start_without_mark: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SinkOptions":
@@ -140,16 +152,14 @@ class SinkOptions:
             in_flight_max=given.number(IN_FLIGHT, PRODUCER_BATCHES_REMEMBERED, 1, PRODUCER_BATCHES_REMEMBERED),
             delivery_timeout_ms=timeout_ms,
             topic_wait_ms=given.number(BLOCK, TOPIC_WAIT_MS, low=1),
+            exactly_once=given.choice(DELIVERY, AT_LEAST_ONCE, (AT_LEAST_ONCE, EXACTLY_ONCE)) == EXACTLY_ONCE,
+            transaction_timeout_ms=given.number(TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MS, low=1),
+            id_prefix=given.text(ID_PREFIX) or PREFIX,
+            start_without_mark=given.flag(START_WITHOUT_MARK, False),
         )
 
 
 def _check_delivery(given: Given) -> None:
-    if given.choice(DELIVERY, AT_LEAST_ONCE, (AT_LEAST_ONCE, EXACTLY_ONCE)) == EXACTLY_ONCE:
-        raise BadOption(
-            DELIVERY,
-            f"{EXACTLY_ONCE} needs transactions, which the brokers do not have yet",
-            f"use {AT_LEAST_ONCE} (the default) and let readers drop duplicates by an id of their own",
-        )
     if given.choice(ACKS, "all", ("all", "-1", "1", "0")) in ("0", "1"):
         raise BadOption(ACKS, "fewer acknowledgements than all could lose rows in silence", "leave it out or set all")
     if not given.flag(IDEMPOTENCE, True):

@@ -13,6 +13,7 @@ receives what it can without waiting; `flush` returns when all is acknowledged.
 import select
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -26,15 +27,15 @@ from skidway.blocking_client.errors import (
     ConnectionLost,
     ReplyTimeout,
     Unreachable,
-    check,
 )
+from skidway.blocking_client.transactions import Producer
 from skidway.errors import ErrorCode
 from skidway.limits import INT32_MAX, MIB
 from skidway.records.record import build_batch, open_batch, unpack_records
 from skidway.spark.codec.encoding import EncodedBatch, stamp_producer
+from skidway.spark.sink.identity import Identity
 from skidway.spark.sink.lanes import RETRY_PAUSE_S, RETRY_PAUSE_S_MAX, Lane, Outgoing
 from skidway.spark.sink.options import SinkOptions
-from skidway.wire.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from skidway.wire.schema.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -88,7 +89,8 @@ class _Link:
 
 
 class BatchProducer:
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, take: Callable[[], Producer] | None = None) -> None:
+        """`take` gives the transactional id under which all batches are written; it is called before the first one."""
         self.options = options
         self.receipts: dict[tuple[str, int], Receipt] = {}
         self.unacknowledged_bytes = 0
@@ -101,7 +103,7 @@ class BatchProducer:
         self._refresh_at = 0.0
         self._refresh_pause_s = RETRY_PAUSE_S
         self._batch_bytes: dict[str, int] = {}
-        self._identity: tuple[int, int] | None = None
+        self._identity = Identity(self.cluster, take)
 
     def __enter__(self) -> "BatchProducer":
         return self
@@ -159,8 +161,7 @@ class BatchProducer:
         lane = self._lanes.get((topic, partition))
         if lane is None:
             lane = self._lanes[topic, partition] = Lane(topic, partition)
-        producer_id, epoch = self._identify()
-        stamp_producer(encoded, producer_id, epoch, lane.sequence)
+        stamp_producer(encoded, *self._identity.find(), lane.sequence, transactional=self._identity.is_transactional)
         batch, records = encoded.buffer, encoded.records
         if len(batch) > self.options.request_bytes_max:
             limit = self.options.request_bytes_max
@@ -180,17 +181,6 @@ class BatchProducer:
     def flush(self) -> None:
         while self._busy:
             self._turn(wait=True)
-
-    def _identify(self) -> tuple[int, int]:
-        if self._identity is None:
-            self._identity = self.cluster.retrying(self._ask_identity)
-        return self._identity
-
-    def _ask_identity(self) -> tuple[int, int]:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=INT32_MAX)
-        reply = self.cluster.any_broker().call(request, InitProducerIdResponse)
-        check(reply.error_code, "asking for a producer id")
-        return reply.producer_id, reply.producer_epoch
 
     def _turn(self, *, wait: bool) -> None:
         self._refresh_stale()
@@ -248,6 +238,7 @@ class BatchProducer:
             by_topic.setdefault(lane.topic, []).append(PartitionProduceData(lane.partition, outgoing.batch))
         topics = self.cluster.picture.topics
         request = ProduceRequest(
+            transactional_id=self._identity.transactional_id,
             acks=ACKS_ALL,
             timeout_ms=self.options.client.request_timeout_ms,
             topic_data=[TopicProduceData(name, topics[name].id, data) for name, data in by_topic.items()],
@@ -345,6 +336,7 @@ class BatchProducer:
                 producer_id=header.producer_id,
                 producer_epoch=header.producer_epoch,
                 base_sequence=(header.base_sequence + before) & INT32_MAX,
+                transactional=self._identity.is_transactional,
             )
             self.unacknowledged_bytes += len(half)
             lane.refuse(Outgoing(half, len(part), outgoing.deadline), "the batch is larger than the topic takes")

@@ -8,12 +8,14 @@ belong to only through local properties that Spark does not document; the commit
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from skidway.spark.sink.delivery import AtLeastOnce, Attempt, Delivery, Prepared
+from skidway.spark.sink.exactly_once import ExactlyOnce
 from skidway.spark.sink.options import SinkOptions, check_columns
 from skidway.spark.workers import settle
 
@@ -45,7 +47,7 @@ def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool
             "save mode overwrite is not possible: a topic is added to, never replaced; "
             'use mode("append"), or delete and create the topic first'
         )
-    return BatchWriter(_delivery(schema, options))
+    return BatchWriter(_delivery(schema, options, job=str(uuid4())))
 
 
 def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -53,10 +55,14 @@ def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: boo
     return StreamWriter(_delivery(schema, options))
 
 
-def _delivery(schema: StructType, options: Mapping[str, str]) -> Delivery:
+def _delivery(schema: StructType, options: Mapping[str, str], job: str | None = None) -> Delivery:
     parsed = SinkOptions.parse(options)
     check_columns([(field.name, field.dataType.simpleString()) for field in schema.fields], parsed.topic)
-    return AtLeastOnce(parsed)
+    if not parsed.exactly_once:
+        return AtLeastOnce(parsed)
+    delivery = ExactlyOnce(parsed, job)
+    delivery.check()
+    return delivery
 
 
 class BatchWriter(DataSourceArrowWriter):
