@@ -18,7 +18,9 @@ from crc32c import crc32c
 
 from skidway.errors import ProtocolError
 from skidway.limits import DEFAULT_LIMITS, MIB
+from skidway.log.aborted import ENTRY_BYTES, AbortedIndex, CorruptTransactionIndex
 from skidway.records.batch import HEADER_BYTES, MAGIC, BatchHeader, checksum, read_header
+from skidway.records.control import read_marker
 from skidway.records.record import read_records
 
 SEGMENT_NAME = re.compile(r"\d{20}\.log")
@@ -30,6 +32,7 @@ _TIME_ENTRY = struct.Struct(">qi")
 _SNAPSHOT_PREAMBLE = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 _SNAPSHOT_CRC_END = 6
+_TRANSACTIONS = ".txnindex"
 
 
 @dataclass(slots=True)
@@ -99,6 +102,7 @@ def check_segment(
     report = SegmentReport(path, int(path.stem), bytes=path.stat().st_size)
     offsets = _OffsetIndexCheck(report)
     times = _TimeIndexCheck(report)
+    aborted = _TransactionIndexCheck(report)
     with path.open("rb", buffering=READ_BYTES) as file:
         for position, header, batch in _batches(file, report):
             if checksum(batch) != header.crc:
@@ -111,6 +115,8 @@ def check_segment(
             _check_header(report, position, header)
             offsets.pass_batch(position, header)
             times.pass_batch(header)
+            if header.is_control:
+                aborted.pass_marker(header, batch)
             if deep:
                 _check_records(report, position, batch)
             _count(report, header)
@@ -120,6 +126,7 @@ def check_segment(
                 on_bytes(position + header.size)
     offsets.finish()
     times.finish()
+    aborted.finish()
     return report
 
 
@@ -254,6 +261,39 @@ class _TimeIndexCheck:
 
     def _found(self, number: int, text: str) -> None:
         self.report.found(f"entry {number}: {text}", number * _TIME_ENTRY.size, suffix=".timeindex")
+
+
+class _TransactionIndexCheck:
+    """Entries of aborted transactions, each met when its marker passes. A missing file is right where none was."""
+
+    def __init__(self, report: SegmentReport) -> None:
+        self.report = report
+        self.entries: dict[int, tuple[int, int]] = {}
+        """Number and producer id, by the offset of the marker."""
+        try:
+            index = AbortedIndex.from_bytes(report.path.with_suffix(_TRANSACTIONS).read_bytes(), report.base_offset)
+        except FileNotFoundError:
+            return
+        except CorruptTransactionIndex as error:
+            report.found(str(error), suffix=_TRANSACTIONS)
+            return
+        for number, entry in enumerate(index.entries):
+            self.entries[entry.last_offset] = number, entry.producer_id
+
+    def pass_marker(self, header: BatchHeader, batch: bytearray) -> None:
+        number, producer_id = self.entries.pop(header.base_offset, (-1, -1))
+        marker = read_marker(batch)
+        if number >= 0 and (marker is None or marker.committed or header.producer_id != producer_id):
+            self._found(number, f"says that {header.base_offset} aborts a transaction of producer {producer_id}")
+
+    def finish(self) -> None:
+        for offset, (number, _) in self.entries.items():
+            # Behind the end it is left of a truncation: a start drops it.
+            damage = offset <= self.report.last_offset
+            self._found(number, f"names a marker at offset {offset}, where none is", damage=damage)
+
+    def _found(self, number: int, text: str, *, damage: bool = True) -> None:
+        self.report.found(f"entry {number}: {text}", number * ENTRY_BYTES, suffix=_TRANSACTIONS, damage=damage)
 
 
 def _read_entries(report: SegmentReport, suffix: str, entry: struct.Struct) -> list[tuple[int, int]]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from skidway.ports import Buffer
 
 _ENTRY = Struct(">hqqqq")
+ENTRY_BYTES = _ENTRY.size
 _VERSION = 0
 _WIDTH = 4
 _LAST = 2

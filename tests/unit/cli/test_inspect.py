@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from skidway.cli.commands.inspect import app
 from skidway.records.batch import stamp
 from skidway.records.compression import Codec
+from skidway.records.control import EndTransaction, end_transaction_batch
 from skidway.records.record import Record, build_batch
 
 BATCHES = 12
@@ -159,6 +160,30 @@ def test_a_time_index_that_would_skip_records(directory: Path, segment: Segment)
     ((suffix, text),) = damages(directory)
     assert suffix == ".timeindex"
     assert "says 1010 is the latest up to offset 39, it is 1039" in text
+
+
+def test_a_transaction_index_is_held_against_the_markers(directory: Path, segment: Segment) -> None:
+    data, offset = bytearray(segment.log.read_bytes()), segment.end_offset
+    for producer_id, committed in ((7, False), (8, True)):
+        marker = end_transaction_batch(
+            EndTransaction(committed, 0), producer_id=producer_id, producer_epoch=0, timestamp=2_000
+        )
+        stamp(marker, offset, leader_epoch=3)
+        data += marker
+        offset += 1
+    segment.log.write_bytes(data)
+    first, index = segment.end_offset, segment.log.with_suffix(".txnindex")
+    for entries, found in (
+        ([(7, first - 5, first)], []),
+        ([(9, first - 5, first)], ["entry 0: says that 120 aborts a transaction of producer 9"]),
+        ([(7, first - 5, first), (8, 3, first + 1)], ["entry 1: says that 121 aborts a transaction of producer 8"]),
+        ([(7, first - 5, first - 2)], ["entry 0: names a marker at offset 118, where none is"]),
+        ([(7, first - 5, first + 9)], []),
+    ):
+        index.write_bytes(b"".join(struct.pack(">hqqqq", 0, *entry, 0) for entry in entries))
+        assert damages(directory) == [(".txnindex", text) for text in found]
+    index.write_bytes(bytes(33))
+    assert damages(directory) == [(".txnindex", "33 bytes are no whole entries")]
 
 
 def test_an_index_of_odd_length(directory: Path, segment: Segment) -> None:
