@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from struct import Struct
 
 from skidway.errors import OffsetOutOfRange, RecordListTooLarge, StorageError
-from skidway.limits import DEFAULT_LIMITS, INT32_MAX, INT64_MAX, Limits
+from skidway.limits import DEFAULT_LIMITS, INT32_MAX, Limits
 from skidway.log import following, health, lookup, markers, retention, rolling, truncation
 from skidway.log.aborted import AbortedRange
 from skidway.log.bounds import Bound
@@ -344,9 +344,9 @@ class Log:
         if offset <= self.high_watermark:
             return 0
         added = self.positions.move_watermark(offset, self.end_offset)
-        self.high_watermark = min(offset, self.end_offset)
-        if self.producers.transactions.first_unstable != INT64_MAX:
-            self.producers.transactions.commit(self.high_watermark)
+        high_watermark = self.high_watermark = min(offset, self.end_offset)
+        if self.producers.transactions.first_unstable < high_watermark:
+            self.producers.transactions.commit(high_watermark)
         assert self.start_offset <= self.high_watermark, f"{self.directory} begins above what is committed"
         return added
 

@@ -20,7 +20,8 @@ class OpenTransactions:
     def __init__(self, opened: Iterable[tuple[int, int]] = (), ended: Iterable[Ended] = (), committed: int = 0) -> None:
         """`opened` has pairs of producer id and first offset, in any order."""
         self.committed = committed
-        """Markers below this offset were known to be committed, which a start may not know of its watermark."""
+        """Markers below this offset are known to be committed; a start may know less of its watermark. It is brought up
+        to date where it matters, not with every batch."""
         self._open: OrderedDict[int, int] = OrderedDict(sorted(opened, key=lambda pair: pair[1]))
         # Of two, the one that begins later and whose marker is committed sooner does not count: it is left out. So
         # first offsets rise from one marker to the next, and the first of all is the lowest.

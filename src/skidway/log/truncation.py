@@ -241,7 +241,8 @@ def _producers_at(log: Log, end_offset: int, now_ms: int) -> tuple[Producers, in
         first = segment.find(offset)
         markers.replay(producers, segment, first[0] if first else segment.size, now_ms)
     # The snapshot may be older than what is known to be committed: the last stable offset must not go back.
-    producers.transactions.commit(min(log.producers.transactions.committed, end_offset))
+    known = max(log.producers.transactions.committed, log.high_watermark)
+    producers.transactions.commit(min(known, end_offset))
     return producers, recovery_point
 
 

@@ -53,6 +53,7 @@ def _enter_state(log: Log, ticket: SyncTicket) -> None:
     if log.epochs_changed:
         ticket.epochs = write_epochs(log.epochs.entries())
     ticket.start_offset = log.start_offset
+    log.producers.transactions.commit(log.high_watermark)
     ticket.snapshot = log.producers.snapshot(log.start_offset, log.truncated.count)
     ticket.snapshots_kept_from = vouched(log)
     log.bytes_since_checkpoint = 0
