@@ -132,21 +132,26 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), position
 
 
+def records_of(batch: Batch) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    """(offset, key, value) of every record of an uncompressed batch."""
+    assert batch.codec == 0
+    position = 0
+    for _ in range(batch.count):
+        size, position = read_varint(batch.payload, position)
+        end = position + size
+        _, position = read_varint(batch.payload, position + 1)
+        delta, position = read_varint(batch.payload, position)
+        key, position = _sized_at(batch.payload, position)
+        value, position = _sized_at(batch.payload, position)
+        yield batch.base_offset + delta, key, value
+        position = end
+
+
+def _sized_at(payload: bytes, position: int) -> tuple[bytes | None, int]:
+    size, position = read_varint(payload, position)
+    return (None, position) if size < 0 else (payload[position : position + size], position + size)
+
+
 def values(data: bytes | None) -> list[tuple[int, bytes | None]]:
     """(offset, value) of every record in uncompressed batches."""
-    found: list[tuple[int, bytes | None]] = []
-    for batch in read(data):
-        assert batch.codec == 0
-        position = 0
-        for _ in range(batch.count):
-            size, position = read_varint(batch.payload, position)
-            end = position + size
-            _, position = read_varint(batch.payload, position + 1)
-            delta, position = read_varint(batch.payload, position)
-            key_size, position = read_varint(batch.payload, position)
-            position += max(key_size, 0)
-            size, position = read_varint(batch.payload, position)
-            value = None if size < 0 else batch.payload[position : position + size]
-            found.append((batch.base_offset + delta, value))
-            position = end
-    return found
+    return [(offset, value) for batch in read(data) for offset, _, value in records_of(batch)]
