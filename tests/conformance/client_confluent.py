@@ -257,6 +257,7 @@ class ConfluentClient(Client):
                 "max.partition.fetch.bytes": options.partition_bytes,
                 "enable.partition.eof": False,
                 "log_level": 0,
+                **({"isolation.level": options.isolation} if options.isolation else {}),
             }
         )
         try:

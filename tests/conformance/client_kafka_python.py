@@ -235,6 +235,7 @@ class KafkaPythonClient(Client):
             fetch_max_wait_ms=options.max_wait_ms,
             fetch_min_bytes=options.min_bytes,
             max_partition_fetch_bytes=options.partition_bytes,
+            isolation_level=options.isolation or "read_uncommitted",
         )
         try:
             yield KafkaPythonConsumer(consumer)

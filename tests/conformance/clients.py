@@ -18,6 +18,7 @@ END = -1
 ANSWER_TIMEOUT_S = 30.0
 
 Operation = Literal["SET", "DELETE", "APPEND", "SUBTRACT"]
+Isolation = Literal["read_committed", "read_uncommitted"]
 OffsetSpec = Literal["earliest", "latest", "max_timestamp", "earliest_local", "latest_tiered"] | int
 
 
@@ -76,6 +77,8 @@ class ConsumerOptions:
     max_wait_ms: int = 500
     min_bytes: int = 1
     partition_bytes: int = 1_048_576
+    isolation: Isolation | None = None
+    """None: as the client does unless told."""
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from client_aiokafka import AiokafkaClient
+from client_confluent import ConfluentClient
+from client_kafka_python import KafkaPythonClient
+from clients import Client
 from raw import Connection
 from wire_calls import create_topic
 
+CLIENTS = (ConfluentClient, KafkaPythonClient, AiokafkaClient)
 GROUPS = str(Path(__file__).parents[1] / "groups")
 if GROUPS not in sys.path:
     sys.path.insert(0, GROUPS)
 
 from group_calls import await_coordinators  # noqa: E402
 from group_settings import group_settings  # noqa: E402
+from transacting import TRANSACTING, Transacting  # noqa: E402
 from transaction_calls import (  # noqa: E402
     GENERATIONS,
     Generation,
@@ -52,6 +58,19 @@ def warm(bootstrap: str) -> None:
 def generation(request: pytest.FixtureRequest) -> Generation:
     found: Generation = request.param
     return found
+
+
+@pytest.fixture(params=TRANSACTING, ids=lambda one: one.name)
+def transacting(request: pytest.FixtureRequest, bootstrap: str) -> Transacting:
+    found: Transacting = request.param
+    return found
+
+
+@pytest.fixture
+def client(transacting: Transacting, bootstrap: str) -> Client:
+    """Reads with the same library that writes."""
+    (made,) = [one for one in CLIENTS if one.name == transacting.name]
+    return made(bootstrap)
 
 
 @pytest.fixture

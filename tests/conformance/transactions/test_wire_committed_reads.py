@@ -58,9 +58,9 @@ def test_every_version_of_fetch(producer: RawProducer, place: Place, version: in
     producer.write(place, b"dropped")
     producer.finish(ABORT)
     producer.write(place, b"open")
-    named = {"id_": topic_id(producer.wire, place[0])} if version >= 13 else {}
+    id_ = topic_id(producer.wire, place[0]) if version >= 13 else b""
     for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
-        body = fetch_body(place[0], isolation_level=isolation, **named)
+        body = fetch_body(place[0], isolation_level=isolation, id_=id_)
         ((one,),) = [found["partitions"] for found in producer.wire.call("Fetch", version, body)["responses"]]
         assert (one["error_code"], one["high_watermark"], one["last_stable_offset"]) == (NONE, 3, 2)
         offsets = [batch.base_offset for batch in read(one["records"])]

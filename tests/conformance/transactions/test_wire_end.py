@@ -135,7 +135,9 @@ def test_bumping_producers_of_any_other_epoch_are_fenced(
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
 def test_ids_that_do_not_belong_together(producer: RawProducer, shared_place: Place, commit: bool) -> None:
     producer.write(shared_place, b"v")
-    assert producer.ask_to_end(commit, producer_id=producer.producer_id + 1)["error_code"] == INVALID_PRODUCER_ID_MAPPING
+    assert (
+        producer.ask_to_end(commit, producer_id=producer.producer_id + 1)["error_code"] == INVALID_PRODUCER_ID_MAPPING
+    )
     stranger = RawProducer(producer.wire, producer.generation, new_id())
     stranger.producer_id, stranger.epoch = producer.ids
     assert stranger.ask_to_end(commit)["error_code"] == INVALID_PRODUCER_ID_MAPPING
@@ -182,7 +184,9 @@ def test_an_abort_of_nothing_takes_an_epoch_and_writes_no_marker(wire: Connectio
     assert [marker.epoch for marker in markers(wire, place)] == [1]
 
 
-def test_a_transaction_over_many_partitions_ends_in_all_of_them(new_producer: NewProducer, make_topic: MakeTopic) -> None:
+def test_a_transaction_over_many_partitions_ends_in_all_of_them(
+    new_producer: NewProducer, make_topic: MakeTopic
+) -> None:
     first, second = make_topic(partitions=5), make_topic(partitions=3)
     places = [*((first, number) for number in range(5)), *((second, number) for number in range(3))]
     producer = new_producer()

@@ -69,7 +69,7 @@ def test_what_may_be_an_id(wire: Connection, transactional_id: str) -> None:
 
 @pytest.mark.parametrize("ids", [{"producer_id": 5}, {"epoch": 5}], ids=str)
 def test_a_producer_id_and_an_epoch_come_together(wire: Connection, ids: dict[str, int]) -> None:
-    assert init(wire, new_id(), **ids)["error_code"] == INVALID_REQUEST  # type: ignore[arg-type]
+    assert init(wire, new_id(), **ids)["error_code"] == INVALID_REQUEST
 
 
 # ------------------------------------------------------------------------------------------- coming back (KIP-360)

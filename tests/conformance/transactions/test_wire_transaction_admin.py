@@ -211,7 +211,9 @@ def test_a_marker_that_comes_again_is_written_again(producer: RawProducer, place
 def test_a_marker_of_an_older_epoch(new_producer: NewProducer, place: Place) -> None:
     producer = new_producer(new_producer().id)
     producer.write(place, b"v")
-    assert write_marker(producer.wire, place, producer.producer_id, producer.epoch - 1, COMMIT) == INVALID_PRODUCER_EPOCH
+    assert (
+        write_marker(producer.wire, place, producer.producer_id, producer.epoch - 1, COMMIT) == INVALID_PRODUCER_EPOCH
+    )
     assert markers(producer.wire, place) == []
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from group_calls import ClassicMember, ConsumerMember, commit, committed, delete_group, stable_group
-from raw import Connection, MakeTopic
+from raw import Body, Connection, MakeTopic
 from transaction_calls import (
     ABORT,
     BUMPING,
@@ -171,7 +171,7 @@ def test_offsets_and_records_together(producer: RawProducer, group: str, place: 
 
 
 def test_a_member_says_who_it_is(producer: RawProducer, member: ClassicMember, topic: str) -> None:
-    me = {"member_id": member.id, "generation_id_or_member_epoch": member.generation}
+    me: Body = {"member_id": member.id, "generation_id_or_member_epoch": member.generation}
     producer.send_offsets(member.group, topic, {0: 4}, **me)
     producer.finish(COMMIT)
     assert committed(producer.wire, member.group, topic, [0]) == {0: 4}
@@ -180,11 +180,15 @@ def test_a_member_says_who_it_is(producer: RawProducer, member: ClassicMember, t
 def test_a_member_of_before_is_refused(producer: RawProducer, member: ClassicMember, topic: str) -> None:
     if producer.generation is STEADY:
         producer.add_offsets(member.group)
-    stale = {"member_id": member.id, "generation_id_or_member_epoch": member.generation - 1}
+    stale: Body = {"member_id": member.id, "generation_id_or_member_epoch": member.generation - 1}
     assert producer.offer_offsets(member.group, topic, {0: 4}, **stale) == {0: ILLEGAL_GENERATION}
-    stranger = {"member_id": "nobody", "generation_id_or_member_epoch": member.generation}
+    stranger: Body = {"member_id": "nobody", "generation_id_or_member_epoch": member.generation}
     assert producer.offer_offsets(member.group, topic, {0: 4}, **stranger) == {0: UNKNOWN_MEMBER_ID}
-    instance = {"member_id": member.id, "group_instance_id": "i", "generation_id_or_member_epoch": member.generation}
+    instance: Body = {
+        "member_id": member.id,
+        "group_instance_id": "i",
+        "generation_id_or_member_epoch": member.generation,
+    }
     assert producer.offer_offsets(member.group, topic, {0: 4}, **instance) == {0: UNKNOWN_MEMBER_ID}
     assert stable(producer.wire, member.group, topic) == (NONE, -1)
 
@@ -192,12 +196,19 @@ def test_a_member_of_before_is_refused(producer: RawProducer, member: ClassicMem
 def test_a_static_member_that_was_replaced_is_fenced(
     producer: RawProducer, bootstrap: str, group: str, topic: str
 ) -> None:
-    with ClassicMember(bootstrap, group, instance="i") as first, ClassicMember(bootstrap, group, instance="i") as second:
+    with (
+        ClassicMember(bootstrap, group, instance="i") as first,
+        ClassicMember(bootstrap, group, instance="i") as second,
+    ):
         stable_group([first])
         second.join()
         if producer.generation is STEADY:
             producer.add_offsets(group)
-        told = {"member_id": first.id, "group_instance_id": "i", "generation_id_or_member_epoch": first.generation}
+        told: Body = {
+            "member_id": first.id,
+            "group_instance_id": "i",
+            "generation_id_or_member_epoch": first.generation,
+        }
         assert producer.offer_offsets(group, topic, {0: 4}, **told) == {0: FENCED_INSTANCE_ID}
 
 
@@ -212,7 +223,7 @@ def test_a_producer_that_says_nothing_of_a_member_passes(
 def test_a_generation_of_a_group_that_is_not_there(producer: RawProducer, group: str, topic: str) -> None:
     if producer.generation is STEADY:
         producer.add_offsets(group)
-    told = {"member_id": "m", "generation_id_or_member_epoch": 3}
+    told: Body = {"member_id": "m", "generation_id_or_member_epoch": 3}
     assert producer.offer_offsets(group, topic, {0: 4}, **told) == {0: ILLEGAL_GENERATION}
 
 
@@ -222,12 +233,12 @@ def test_members_of_the_newer_protocol(producer: RawProducer, group: str, topic:
     member.reconcile()
     if producer.generation is STEADY:
         producer.add_offsets(group)
-    stale = {"member_id": member.id, "generation_id_or_member_epoch": member.epoch + 1}
+    stale: Body = {"member_id": member.id, "generation_id_or_member_epoch": member.epoch + 1}
     (code,) = producer.offer_offsets(group, topic, {0: 4}, **stale).values()
     assert code == ILLEGAL_GENERATION
-    stranger = {"member_id": "nobody", "generation_id_or_member_epoch": member.epoch}
+    stranger: Body = {"member_id": "nobody", "generation_id_or_member_epoch": member.epoch}
     assert producer.offer_offsets(group, topic, {0: 4}, **stranger) == {0: UNKNOWN_MEMBER_ID}
-    me = {"member_id": member.id, "generation_id_or_member_epoch": member.epoch}
+    me: Body = {"member_id": member.id, "generation_id_or_member_epoch": member.epoch}
     producer.send_offsets(group, topic, {0: 4}, **me)
     producer.finish(COMMIT)
     assert committed(producer.wire, group, topic, [0]) == {0: 4}

@@ -456,4 +456,3 @@ def await_transaction_coordinators(wire: Connection) -> None:
 
 def new_id() -> str:
     return f"x-{uuid.uuid4().hex[:12]}"
-
