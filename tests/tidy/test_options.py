@@ -32,7 +32,7 @@ TWO_SHAPES = {
 }
 """Options whose values are not the same everywhere, although the word is."""
 
-CHOICES = ("--acks", "--codec", "--format")
+CHOICES = ("--acks", "--codec", "--format", "--isolation")
 
 OWN_WORDS = {
     *TWO_SHAPES,
@@ -48,6 +48,7 @@ OWN_WORDS = {
     "--rate",
     "--replication",
     "--set",  # for one node; for all
+    "--state",  # of groups; of transactions
     "--timeout",  # for an answer, a controller, a move, a restart
     "--topic",
 }

@@ -20,6 +20,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "produce": ("skidway.cli.commands.produce", "send messages from standard input or a file"),
     "consume": ("skidway.cli.commands.consume", "print messages, from any offset or time, and wait for more"),
     "group": ("skidway.cli.commands.group", "list, describe, reset and delete consumer groups"),
+    "transaction": (
+        "skidway.cli.commands.transaction",
+        "list, describe and abort transactions; find those that hang (being built)",
+    ),
     "dlq": ("skidway.cli.commands.dlq", "list, show and replay dead letters"),
     "pipeline": ("skidway.cli.commands.pipeline", "run ready Spark pipelines over topics"),
     "config": ("skidway.cli.commands.config", "show and change settings of brokers"),

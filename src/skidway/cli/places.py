@@ -66,12 +66,20 @@ def parse_place(text: str, now_ms: int) -> Place:
         return AtTime(int(word[1:]))
     ago = _AGO.fullmatch(word)
     if ago:
-        return AtTime(max(0, now_ms - int(float(ago[1]) * _UNITS_MS[ago[2]])))
+        return AtTime(max(0, now_ms - parse_age_ms(word)))
     try:
         # Never negative: to a broker such times are special places, -1 the end of the log.
         return AtTime(max(0, int(datetime.fromisoformat(text.strip()).timestamp() * 1000)))
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text!r} is not a place in a topic; expected {EXPECTED}") from None
+
+
+def parse_age_ms(text: str) -> int:
+    """ValueError, with what was expected, when it is no age."""
+    ago = _AGO.fullmatch(text.strip().lower())
+    if ago is None:
+        raise ValueError(f"{text!r} is not an age; expected e.g. 30s, 10m or 2h")
+    return int(float(ago[1]) * _UNITS_MS[ago[2]])
 
 
 def place_option(text: str | None, otherwise: Place) -> Place:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,6 +40,16 @@ skidway consume orders --from 10m --format json | jq .value\n
 skidway consume orders --follow -f '%T %k: %s\\n'\n
 skidway consume --regex 'orders-.*' --group audit --follow
 """
+
+
+class Isolation(StrEnum):
+    """As Kafka's own tools have it, and its default is theirs."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+LEVELS = {Isolation.READ_UNCOMMITTED: 0, Isolation.READ_COMMITTED: 1}
 
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="One topic or more.", autocompletion=complete_topic)]
 Regex = Annotated[
@@ -93,7 +104,13 @@ ShowOffset = Annotated[
 ]
 ShowTime = Annotated[bool, typer.Option("--timestamp", "-T", help="Show times (text, hex).")]
 ShowAll = Annotated[bool, typer.Option("--all", "-a", help="Show all of these.")]
-Committed = Annotated[bool, typer.Option("--committed", help="Leave out aborted and open transactions.")]
+IsolationName = Annotated[
+    Isolation,
+    typer.Option(
+        "--isolation",
+        help="read_committed leaves out aborted transactions and stops in front of open ones.",
+    ),
+]
 
 
 @dataclass(slots=True)
@@ -127,7 +144,7 @@ def consume(
     offset: ShowOffset = False,
     timestamp: ShowTime = False,
     everything: ShowAll = False,
-    committed: Committed = False,
+    isolation: IsolationName = Isolation.READ_UNCOMMITTED,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
@@ -137,7 +154,7 @@ def consume(
     _refuse_contradictions(group, follow, until, partition, commit)
     begin = place_option(start, End() if follow and group is None else Beginning())
     stop = None if follow else place_option(until, End())
-    asked = Asked(list(dict.fromkeys(topics)), regex, partition or [], begin, stop, 1 if committed else 0)
+    asked = Asked(list(dict.fromkeys(topics)), regex, partition or [], begin, stop, LEVELS[isolation])
     offsets = offset or everything
     shown = Shown(
         topic=offsets and (regex or len(asked.topics) > 1),

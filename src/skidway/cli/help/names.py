@@ -1,4 +1,4 @@
-"""Names of topics, groups and brokers, for the shell's completion.
+"""Names of topics, groups, transactional ids and brokers, for the shell's completion.
 
 The brokers asked are those the command line names so far, or the profile's, or the environment's. Who presses Tab wants
 no error: where nobody answers quickly, nothing is offered.
@@ -25,6 +25,12 @@ def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
     from skidway.blocking_client.groups import Groups
 
     return _names(ctx, incomplete, lambda cluster: [each.id for each in Groups(cluster).all()])
+
+
+def complete_transactional_id(ctx: typer.Context, incomplete: str) -> list[str]:
+    from skidway.blocking_client.transaction_admin import TransactionAdmin
+
+    return _names(ctx, incomplete, lambda cluster: [each.id for each in TransactionAdmin(cluster).all()])
 
 
 def complete_broker(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -22,6 +22,7 @@ COMMANDS = {
     "kafka-console-producer": "produce",
     "kafka-consumer-groups": "group",
     "kafka-topics": "topic",
+    "kafka-transactions": "transaction",
     "lag": "group describe",
     "list": "topic list",
     "ls": "topic list",
@@ -39,12 +40,21 @@ COMMANDS = {
     "sub": "consume",
     "tail": "consume --follow",
     "topics": "topic list",
+    "transactions": "transaction list",
+    "txn": "transaction list",
     "up": "serve",
     "write": "produce",
 }
 """By the word after `skidway`."""
 
-PLURALS = {"clusters": "cluster", "configs": "config", "groups": "group", "profiles": "profile", "topics": "topic"}
+PLURALS = {
+    "clusters": "cluster",
+    "configs": "config",
+    "groups": "group",
+    "profiles": "profile",
+    "topics": "topic",
+    "transactions": "transaction",
+}
 
 MODES = {"-C": "consume", "-G": "consume --group", "-L": "cluster describe", "-P": "produce"}
 """kcat's."""
@@ -118,6 +128,17 @@ SUBCOMMANDS = {
         "truncate": "trim",
         "update": "alter",
     },
+    "transaction": {
+        **_LIST,
+        "end": "abort",
+        "fence": "abort",
+        "find-hanging": "hanging",
+        "info": "describe",
+        "kill": "abort",
+        "show": "describe",
+        "status": "describe",
+        "terminate": "abort",
+    },
 }
 """By the command, and the word after it."""
 
@@ -144,6 +165,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "--group-id": ("--group",),
     "--host": ("--listen", "--bootstrap"),
     "--if-not-exists": ("--if-missing",),
+    "--isolation-level": ("--isolation",),
     "--limit": ("--count",),
     "--listeners": ("--listen",),
     "--log-dir": ("--data-dir",),

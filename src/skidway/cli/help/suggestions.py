@@ -1,4 +1,4 @@
-"""Topics and groups that do not exist: the error of every command says which name was probably meant.
+"""Topics, groups and transactional ids that do not exist: every command's error says which name was probably meant.
 
 The cluster is asked for its names only after it has said that one is not there. Where it does not answer quickly, the
 error stays as it was.
@@ -32,13 +32,17 @@ def _hint(error: "BrokerError", bootstrap: str | None) -> str | None:
     from skidway.blocking_client.cluster import Cluster, NoSuchTopic
     from skidway.blocking_client.errors import ClientError
     from skidway.blocking_client.groups import Groups, NoSuchGroup
+    from skidway.blocking_client.transaction_admin import NoSuchTransaction, TransactionAdmin
 
-    if bootstrap is None or not isinstance(error, NoSuchTopic | NoSuchGroup):
+    if bootstrap is None or not isinstance(error, NoSuchTopic | NoSuchGroup | NoSuchTransaction):
         return None
     try:
         with Cluster(bootstrap, client_id="skidway-cli", timeout_ms=ANSWER_MS) as cluster:
             if isinstance(error, NoSuchTopic):
                 return topic_meant(cluster, error.topic)
+            if isinstance(error, NoSuchTransaction):
+                known = TransactionAdmin(cluster).all()
+                return question(error.transactional_id, (transaction.id for transaction in known))
             return question(error.group, (group.id for group in Groups(cluster).all()))
     except ClientError:
         return None
