@@ -43,7 +43,8 @@ def bootstrap() -> Iterator[str]:
         return
     from skidway.testing import Broker
 
-    with Broker(experimental_transactions=True, **group_settings()) as broker:
+    settings = {"timeout_check_ms": 300, "state_partitions": 5}
+    with Broker(experimental_transactions=True, transactions=settings, **group_settings()) as broker:
         warm(broker.bootstrap)
         yield broker.bootstrap
 

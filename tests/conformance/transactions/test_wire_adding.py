@@ -94,7 +94,7 @@ def test_a_broker_verifies(steady: RawProducer, make_topic: MakeTopic, version: 
 def test_nothing_is_open_to_verify(steady: RawProducer, shared_place: Place) -> None:
     asked = question(steady, shared_place, verify_only=True)
     assert ask_as_a_broker(steady.wire, asked)[steady.id] == {shared_place: TRANSACTION_ABORTABLE}
-    steady.write(shared_place, b"v")
+    steady.open(shared_place)
     steady.finish(COMMIT)
     assert ask_as_a_broker(steady.wire, asked)[steady.id] == {shared_place: TRANSACTION_ABORTABLE}
     assert steady.describe()["transaction_state"] == "CompleteCommit"

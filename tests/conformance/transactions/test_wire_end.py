@@ -28,7 +28,7 @@ EMPTY, ONGOING, COMMITTED, ABORTED = "Empty", "Ongoing", "CompleteCommit", "Comp
 
 def bring_to(producer: RawProducer, state: str, place: Place) -> None:
     if state != EMPTY:
-        producer.write(place, b"v")
+        producer.open(place)
     if state in (COMMITTED, ABORTED):
         producer.finish(state == COMMITTED)
     assert producer.describe()["transaction_state"] == state
@@ -134,7 +134,7 @@ def test_bumping_producers_of_any_other_epoch_are_fenced(
 
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
 def test_ids_that_do_not_belong_together(producer: RawProducer, shared_place: Place, commit: bool) -> None:
-    producer.write(shared_place, b"v")
+    producer.open(shared_place)
     assert (
         producer.ask_to_end(commit, producer_id=producer.producer_id + 1)["error_code"] == INVALID_PRODUCER_ID_MAPPING
     )
@@ -148,7 +148,7 @@ def test_ids_that_do_not_belong_together(producer: RawProducer, shared_place: Pl
 @pytest.mark.parametrize("version", range(5))
 def test_old_versions_have_another_word_for_fenced(wire: Connection, shared_place: Place, version: int) -> None:
     producer = RawProducer(wire, STEADY, new_id()).init()
-    producer.write(shared_place, b"v")
+    producer.open(shared_place)
     answer = producer.ask_to_end(COMMIT, version=version, epoch=7)
     assert answer["error_code"] == (INVALID_PRODUCER_EPOCH if version < 2 else PRODUCER_FENCED)
     assert producer.ask_to_end(COMMIT, version=version)["error_code"] == NONE

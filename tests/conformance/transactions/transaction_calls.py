@@ -142,6 +142,17 @@ class RawProducer:
         """Place to error code."""
         return add(self.wire, self.id, self.producer_id, self.epoch if epoch is None else epoch, places, version)
 
+    def open(self, place: Place) -> None:
+        """Without writing: the coordinator adds the partition, as a client or as its leader asks for it."""
+
+        def ask() -> Body:
+            if not self.generation.bumps:
+                return {"error_code": self.add(place)[place]}
+            asked = Question(self.id, self.producer_id, self.epoch, [place], verify_only=False)
+            return {"error_code": ask_as_a_broker(self.wire, asked)[self.id][place]}
+
+        assert retried(ask)["error_code"] == NONE
+
     def batch(self, place: Place, written: Sequence[bytes], **options: Any) -> bytes:
         filled = {
             "producer_id": self.producer_id,
