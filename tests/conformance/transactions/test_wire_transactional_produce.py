@@ -149,7 +149,8 @@ def test_another_epoch(new_producer: NewProducer, place: Place, epoch: int) -> N
     producer = new_producer(new_producer().id)
     producer.write(place, b"v")
     assert producer.epoch == 1
-    assert producer.produce(place, b"w", producer_epoch=epoch)["error_code"] == INVALID_PRODUCER_EPOCH
+    answer = producer.produce(place, b"w", producer_epoch=epoch, base_sequence=0)
+    assert answer["error_code"] == INVALID_PRODUCER_EPOCH
     producer.finish(COMMIT)
     assert visible(producer.wire, place) == [b"v"]
 
