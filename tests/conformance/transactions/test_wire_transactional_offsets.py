@@ -25,19 +25,11 @@ from transaction_calls import (
     RawProducer,
     new_id,
     places_of,
+    stable,
     visible,
 )
 
 from waiting import eventually
-
-
-def stable(wire: Connection, group: str, topic: str, partition: int = 0, version: int = 8) -> tuple[int, int]:
-    """(error code, offset) for a reader that asks for stable offsets."""
-    asked = {"group_id": group, "topics": [{"name": topic, "partition_indexes": [partition]}]}
-    (found,) = wire.call("OffsetFetch", version, {"groups": [asked], "require_stable": True})["groups"]
-    assert found["error_code"] == NONE, found
-    ((one,),) = [topic["partitions"] for topic in found["topics"]]
-    return one["error_code"], one["committed_offset"]
 
 
 @pytest.fixture
