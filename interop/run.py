@@ -1,4 +1,5 @@
-"""Clients beyond Python's own, against one broker: `python interop/run.py [java] [kafkajs] [kcat] [franz-go] [spark]`.
+"""Clients beyond Python's own, against a broker: `python interop/run.py [java] [kafkajs] [kcat] [franz-go] [spark]`;
+`java-transactions` runs against one that serves what is being built.
 
 Starts a Skidway broker, or uses the one at SKIDWAY_CONFORMANCE_BOOTSTRAP. What a client needs comes from its package
 registry, once, into .cache/interop. Prints PASS, FAIL or SKIP with the reason; ends with 1 if anything failed.
@@ -45,12 +46,16 @@ def fetch(command: list[str], cwd: Path = HERE) -> None:
         raise Skipped(f"`{' '.join(command[:3])}` failed: {said[-1] if said else done.returncode}")
 
 
-def java() -> Command:
+def java(source: str = "Interop.java") -> Command:
     program, jars = tool("java"), CACHE / "java"
     if not list(jars.glob("kafka-clients-*.jar")):
         copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
         fetch([tool("mvn"), "-q", "-B", "-f", str(HERE / "java" / "pom.xml"), *copy])
-    return [program, "-cp", f"{jars}/*", str(HERE / "java" / "Interop.java")], {}
+    return [program, "-cp", f"{jars}/*", str(HERE / "java" / source)], {}
+
+
+def java_transactions() -> Command:
+    return java("Transactions.java")
 
 
 def kafkajs() -> Command:
@@ -101,11 +106,15 @@ def spark() -> Command:
 
 CLIENTS: dict[str, Callable[[], Command]] = {
     "java": java,
+    "java-transactions": java_transactions,
     "kafkajs": kafkajs,
     "kcat": kcat,
     "franz-go": franz_go,
     "spark": spark,
 }
+
+EXPERIMENTAL = ("java-transactions",)
+"""They need a broker that serves what is being built."""
 
 
 def run(name: str, bootstrap: str) -> bool:
@@ -138,13 +147,14 @@ def run(name: str, bootstrap: str) -> bool:
 
 
 @contextmanager
-def broker() -> Iterator[str]:
+def broker(experimental: bool) -> Iterator[str]:
     if given := os.environ.get("SKIDWAY_CONFORMANCE_BOOTSTRAP"):
         yield given
         return
     from skidway.testing import Broker
 
-    with Broker() as started:
+    settings = {"timeout_check_ms": 300} if experimental else {}
+    with Broker(experimental_transactions=experimental, transactions=settings) as started:
         yield started.bootstrap
 
 
@@ -152,8 +162,13 @@ def main(names: list[str]) -> int:
     if unknown := set(names) - set(CLIENTS):
         print(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(CLIENTS)}", file=sys.stderr)
         return 2
-    with broker() as bootstrap:
-        results = [run(name, bootstrap) for name in names or CLIENTS]
+    chosen = names or list(CLIENTS)
+    results = []
+    for experimental in (False, True):
+        some = [name for name in chosen if (name in EXPERIMENTAL) == experimental]
+        if some:
+            with broker(experimental) as bootstrap:
+                results += [run(name, bootstrap) for name in some]
     return 0 if all(results) else 1
 
 
