@@ -1,5 +1,5 @@
 """Clients beyond Python's own, against a broker: `python interop/run.py [java] [kafkajs] [kcat] [franz-go] [spark]`;
-`java-transactions` runs against one that serves what is being built.
+`java-transactions` and `streams` run against one that serves what is being built.
 
 Starts a Skidway broker, or uses the one at SKIDWAY_CONFORMANCE_BOOTSTRAP. What a client needs comes from its package
 registry, once, into .cache/interop. Prints PASS, FAIL or SKIP with the reason; ends with 1 if anything failed.
@@ -58,6 +58,15 @@ def java_transactions() -> Command:
     return java("Transactions.java")
 
 
+def streams() -> Command:
+    """Kafka Streams with exactly_once_v2."""
+    program, jars = tool("java"), CACHE / "streams"
+    if not list(jars.glob("kafka-streams-*.jar")):
+        copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        fetch([tool("mvn"), "-q", "-B", "-f", str(HERE / "streams" / "pom.xml"), *copy])
+    return [program, "-Xmx256M", "-cp", f"{jars}/*", str(HERE / "streams" / "WordCount.java")], {}
+
+
 def kafkajs() -> Command:
     program, folder = tool("node"), CACHE / "kafkajs"
     if not (folder / "node_modules" / "kafkajs").is_dir():
@@ -107,13 +116,14 @@ def spark() -> Command:
 CLIENTS: dict[str, Callable[[], Command]] = {
     "java": java,
     "java-transactions": java_transactions,
+    "streams": streams,
     "kafkajs": kafkajs,
     "kcat": kcat,
     "franz-go": franz_go,
     "spark": spark,
 }
 
-EXPERIMENTAL = ("java-transactions",)
+EXPERIMENTAL = ("java-transactions", "streams")
 """They need a broker that serves what is being built."""
 
 
