@@ -260,3 +260,26 @@ def test_the_coordinator_of_an_id(wire: Connection, version: int) -> None:
         ]
     assert (found["error_code"], found["node_id"]) == (NONE, broker["node_id"])
     assert (found["host"], found["port"]) == (broker["host"], broker["port"])
+
+
+# ------------------------------------------------------------------------------------------------------ ApiVersions
+
+
+def test_clients_are_told_that_epochs_grow(wire: Connection) -> None:
+    """Java and franz-go decide by the finalized feature, and take news of it only if its epoch is not negative."""
+    asked = {"client_software_name": "raw", "client_software_version": "1"}
+    answer = wire.call("ApiVersions", 4, asked)
+    supported = {one["name"]: (one["min_version"], one["max_version"]) for one in answer["supported_features"]}
+    finalized = {one["name"]: one["max_version_level"] for one in answer["finalized_features"]}
+    assert supported["transaction.version"] == (0, 2)
+    assert finalized["transaction.version"] == 2
+    assert answer["finalized_features_epoch"] >= 0
+
+
+def test_versions_of_every_request(wire: Connection) -> None:
+    served = {
+        one["api_key"]: (one["min_version"], one["max_version"]) for one in wire.call("ApiVersions", 2)["api_keys"]
+    }
+    expected = {22: (0, 5), 24: (0, 5), 25: (0, 4), 26: (0, 5), 27: (1, 2), 65: (0, 0), 66: (0, 2)}
+    assert {key: served[key] for key in expected} == expected
+    assert served[28] in ((0, 5), (0, 6)), "version 6 of TxnOffsetCommit came with Kafka 4.4"
