@@ -27,6 +27,8 @@ TOPIC = {
     "dlq show": "{x}",
     "dlq replay": "{x}",
     "group reset": "{group} --to 0 --topic {x}",
+    "transaction abort": "--topic {x} --partition 0 --yes",
+    "transaction hanging": "--topic {x}",
     "cluster elect-leaders": "--topic {x}",
     "bench produce": "--topic {x} -n 1",
     "bench consume": "--topic {x} -n 1",
