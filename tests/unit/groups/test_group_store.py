@@ -8,12 +8,23 @@ import pytest
 from skidway.errors import ErrorCode
 from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.expiry import EXPIRED_RECORDS_PER_TICK_MAX
-from skidway.groups.operations import CommitOffsets, FetchOffsets, ListGroups, OffsetToCommit, Tick
+from skidway.groups.operations import (
+    CommitOffsets,
+    CommitOffsetsInTransaction,
+    DeleteOffsets,
+    EndOffsetsTransaction,
+    FetchOffsets,
+    ListGroups,
+    OffsetToCommit,
+    Tick,
+)
 from skidway.groups.records import FORMAT, GroupRecord
 from skidway.groups.settings import GroupSettings
+from skidway.log.compaction.cleaning import DirectCompactor
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
-from skidway.runtime.log_store import LogStore
+from skidway.records.control import EndTransaction
+from skidway.runtime.log_store import LogStore, Marker, Producer
 from skidway.runtime.replicated import Now, Operation, Replicated
 from skidway.sim.world.disk import SimDisk
 
@@ -38,14 +49,14 @@ class Topics:
 
 
 class Broker:
-    def __init__(self, disk: SimDisk, *, clean: bool = True) -> None:
+    def __init__(self, disk: SimDisk, *, clean: bool = True, compact: bool = False) -> None:
         self.now_ms = 0
         self.replies: list[Any] = []
         disk.make_directory(DIRECTORY)
-        settings = LogSettings(segment_bytes=100_000)
+        settings = LogSettings(segment_bytes=100_000, compact=compact, min_cleanable_dirty_ratio=0.0)
         self.log = Log.open(disk, DIRECTORY, settings, clean=clean, recovery_point=0, start_offset=None, now_ms=WALL_MS)
-        store = LogStore(self.log, self, FORMAT, compacted=True)
-        self.host: Replicated[GroupCoordinator, GroupRecord] = Replicated(self.machine, store)
+        self.store = LogStore(self.log, self, FORMAT, compacted=True)
+        self.host: Replicated[GroupCoordinator, GroupRecord] = Replicated(self.machine, self.store)
         self.ask(Tick())
 
     def machine(self) -> GroupCoordinator:
@@ -123,3 +134,50 @@ def test_much_that_expires_at_once_is_written_in_pieces() -> None:
         broker.ask(Tick())
     assert broker.ask(ListGroups()) == []
     assert broker.log.end_offset - start == 2 * groups
+
+
+def compact(log: Log, now_ms: int) -> None:
+    log.roll(now_ms)
+    saved = log.checkpoint()
+    assert saved is not None
+    saved.run()
+    log.finish_sync(saved)
+    log.advance_high_watermark(log.synced_offset)
+    running = log.begin_compaction(now_ms, "token")
+    if running is None:
+        return
+    clean = running.clean(DirectCompactor(log.disk))
+    clean.run()
+    assert clean.result is not None
+    ticket = running.on_cleaned(clean.result)
+    while ticket is not None:
+        ticket.run()
+        ticket = running.on_swapped(ticket)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_compacted_log_leads_to_the_same_offsets_pending_ones_too(seed: int) -> None:
+    broker, choose = Broker(SimDisk(), compact=True), random.Random(seed)
+    lost = 0
+    for number in range(300):
+        producer_id, group_id = choose.randrange(3), choose.choice("abc")
+        offsets = [OffsetToCommit("t", choose.randrange(4), number)]
+        end = EndTransaction(choose.random() < 0.5, 0)
+        match choose.randrange(6):
+            case 0 | 1:
+                broker.ask(CommitOffsets(group_id, offsets))
+            case 2 | 3:
+                broker.ask(CommitOffsetsInTransaction(group_id, offsets, Producer(producer_id, 0)))
+            case 4:
+                broker.ask(EndOffsetsTransaction(Marker(Producer(producer_id, 0), end)))
+            case 5:
+                broker.ask(DeleteOffsets(group_id, [("t", choose.randrange(4))]))
+        if number % 50 == 49:
+            records = len(list(broker.store.read_all()))
+            # Days later: tombstones and markers that are not needed any more go, too.
+            broker.now_ms += 3 * 24 * 3_600_000
+            compact(broker.log, broker.wall_ms())
+            lost += records - len(list(broker.store.read_all()))
+            again: Replicated[GroupCoordinator, GroupRecord] = Replicated(broker.machine, broker.store)
+            assert again.machine.offsets == broker.host.machine.offsets
+    assert lost > 50
