@@ -29,10 +29,11 @@ func main() {
 	check("a record too large", tooLarge)
 	check("admin", admin)
 	check("a waiting consumer wakes up", wakeUp)
+	transactions()
 }
 
 func check(what string, body func(context.Context)) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	defer cancel()
 	defer func() {
 		if problem := recover(); problem != nil {
