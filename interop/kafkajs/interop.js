@@ -280,6 +280,62 @@ const groupChecks = {
   },
 }
 
+// Values of a topic that a new group of read_committed consumers gets, as many as are expected, and how many came at most.
+async function committed(name, expected) {
+  await withGroup(name, 1, async (group) => {
+    await patiently(() => assert.ok(group.read.length >= expected.length))
+    assert.deepEqual([...group.read].sort(), [...expected].sort())
+  })
+}
+
+const transactional = (transactionalId) => ({ transactionalId, idempotent: true, maxInFlightRequests: 1, transactionTimeout: 30000 })
+
+const transactionChecks = {
+  async 'transactions over several partitions'() {
+    const name = await topic(2)
+    await withProducer(transactional(name), async (producer) => {
+      for (let number = 0; number < 6; number++) {
+        const transaction = await producer.transaction()
+        for (const partition of [0, 1]) await transaction.send({ topic: name, messages: [{ partition, value: `${number}` }] })
+        await (number % 2 ? transaction.abort() : transaction.commit())
+      }
+    })
+    await committed(name, ['0:0', '0:2', '0:4', '1:0', '1:2', '1:4'])
+  },
+
+  async 'a newcomer fences a zombie'() {
+    const name = await topic()
+    await withProducer(transactional(name), async (zombie) => {
+      const old = await zombie.transaction()
+      await old.send({ topic: name, messages: [{ value: 'zombie' }] })
+      await withProducer(transactional(name), async (newcomer) => {
+        const transaction = await newcomer.transaction()
+        await transaction.send({ topic: name, messages: [{ value: 'newcomer' }] })
+        await assert.rejects(old.commit(), ({ type }) => ['INVALID_PRODUCER_EPOCH', 'PRODUCER_FENCED'].includes(type))
+        await transaction.commit()
+      })
+    })
+    await committed(name, ['0:newcomer'])
+  },
+
+  async 'offsets of a transaction move when it commits'() {
+    const [name, sink, groupId] = [await topic(), await topic(), newName()]
+    await writeNumbers(name, 1, 0, 10)
+    const at = async () => (await admin.fetchOffsets({ groupId, topics: [name] }))[0].partitions.find(({ partition }) => partition === 0)?.offset
+    await withProducer(transactional(sink), async (producer) => {
+      for (const [number, ends] of ['abort', 'commit'].entries()) {
+        const transaction = await producer.transaction()
+        await transaction.send({ topic: sink, messages: [{ value: ends }] })
+        await transaction.sendOffsets({ consumerGroupId: groupId, topics: [{ topic: name, partitions: [{ partition: 0, offset: `${5 + number}` }] }] })
+        assert.equal(await at() ?? '-1', '-1')
+        await transaction[ends]()
+      }
+    })
+    await patiently(async () => assert.equal(await at(), '6'))
+    await committed(sink, ['0:commit'])
+  },
+}
+
 async function servesGroups() {
   try {
     await admin.listGroups()
@@ -292,7 +348,7 @@ async function servesGroups() {
 
 async function main() {
   await admin.connect()
-  if (await servesGroups()) Object.assign(checks, groupChecks)
+  if (await servesGroups()) Object.assign(checks, groupChecks, transactionChecks)
   for (const [what, body] of Object.entries(checks)) {
     try {
       await body()
