@@ -1,5 +1,5 @@
-"""Clients beyond Python's own, against a broker: `python interop/run.py [java] [kafkajs] [kcat] [franz-go] [spark]`;
-`java-transactions` and `streams` run against one that serves what is being built.
+"""Clients beyond Python's own, against one broker: `python interop/run.py [java] [kafkajs] [kcat] [franz-go] [spark]`;
+`CLIENTS` has the names of all. The broker serves transactions, which are being built.
 
 Starts a Skidway broker, or uses the one at SKIDWAY_CONFORMANCE_BOOTSTRAP. What a client needs comes from its package
 registry, once, into .cache/interop. Prints PASS, FAIL or SKIP with the reason; ends with 1 if anything failed.
@@ -46,16 +46,21 @@ def fetch(command: list[str], cwd: Path = HERE) -> None:
         raise Skipped(f"`{' '.join(command[:3])}` failed: {said[-1] if said else done.returncode}")
 
 
-def java(source: str = "Interop.java") -> Command:
-    program, jars = tool("java"), CACHE / "java"
-    if not list(jars.glob("kafka-clients-*.jar")):
+def java(source: str = "Interop.java", folder: str = "java", version: str = "4.3.1") -> Command:
+    program, jars = tool("java"), CACHE / folder
+    if not list(jars.glob(f"kafka-clients-{version}.jar")):
         copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
-        fetch([tool("mvn"), "-q", "-B", "-f", str(HERE / "java" / "pom.xml"), *copy])
+        fetch([tool("mvn"), "-q", "-B", "-f", str(HERE / "java" / "pom.xml"), f"-Dkafka.version={version}", *copy])
     return [program, "-cp", f"{jars}/*", str(HERE / "java" / source)], {}
 
 
 def java_transactions() -> Command:
     return java("Transactions.java")
+
+
+def java_steady() -> Command:
+    """Java before 4.0: every transaction of a producer has the same epoch."""
+    return java("SteadyTransactions.java", "java-steady", "3.9.1")
 
 
 def streams() -> Command:
@@ -64,7 +69,21 @@ def streams() -> Command:
     if not list(jars.glob("kafka-streams-*.jar")):
         copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
         fetch([tool("mvn"), "-q", "-B", "-f", str(HERE / "streams" / "pom.xml"), *copy])
-    return [program, "-Xmx256M", "-cp", f"{jars}/*", str(HERE / "streams" / "WordCount.java")], {}
+    # It starts itself several times, so it is compiled before.
+    source, classes = HERE / "streams" / "WordCount.java", jars / "classes"
+    fetch([tool("javac"), "-cp", f"{jars}/*", "-d", str(classes), str(source)])
+    quick = ["-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    return [program, *quick, "-cp", f"{classes}:{jars}/*", "WordCount"], {}
+
+
+def dump() -> Command:
+    """Kafka's tool that reads segments, indexes and snapshots."""
+    tool("java")
+    jars = CACHE / "tools"
+    if not list(jars.glob("kafka-tools-4*.jar")):
+        copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        fetch([tool("mvn"), "-q", "-B", "-f", str(HERE / "tools" / "pom.xml"), *copy])
+    return [sys.executable, str(HERE / "tools" / "dump.py"), str(jars)], {}
 
 
 def kafkajs() -> Command:
@@ -80,8 +99,8 @@ def kafkajs() -> Command:
 def franz_go() -> Command:
     program = CACHE / "franz-go"
     CACHE.mkdir(parents=True, exist_ok=True)
-    source = HERE / "franz" / "main.go"
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+    newest = max(source.stat().st_mtime for source in (HERE / "franz").iterdir())
+    if not program.exists() or program.stat().st_mtime < newest:
         fetch([tool("go"), "build", "-o", str(program), "."], cwd=HERE / "franz")
     return [str(program)], {}
 
@@ -116,15 +135,14 @@ def spark() -> Command:
 CLIENTS: dict[str, Callable[[], Command]] = {
     "java": java,
     "java-transactions": java_transactions,
+    "java-steady": java_steady,
     "streams": streams,
+    "dump": dump,
     "kafkajs": kafkajs,
     "kcat": kcat,
     "franz-go": franz_go,
     "spark": spark,
 }
-
-EXPERIMENTAL = ("java-transactions", "streams")
-"""They need a broker that serves what is being built."""
 
 
 def run(name: str, bootstrap: str) -> bool:
@@ -157,14 +175,13 @@ def run(name: str, bootstrap: str) -> bool:
 
 
 @contextmanager
-def broker(experimental: bool) -> Iterator[str]:
+def broker() -> Iterator[str]:
     if given := os.environ.get("SKIDWAY_CONFORMANCE_BOOTSTRAP"):
         yield given
         return
     from skidway.testing import Broker
 
-    settings = {"timeout_check_ms": 300} if experimental else {}
-    with Broker(experimental_transactions=experimental, transactions=settings) as started:
+    with Broker(experimental_transactions=True, transactions={"timeout_check_ms": 300}) as started:
         yield started.bootstrap
 
 
@@ -172,13 +189,8 @@ def main(names: list[str]) -> int:
     if unknown := set(names) - set(CLIENTS):
         print(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(CLIENTS)}", file=sys.stderr)
         return 2
-    chosen = names or list(CLIENTS)
-    results = []
-    for experimental in (False, True):
-        some = [name for name in chosen if (name in EXPERIMENTAL) == experimental]
-        if some:
-            with broker(experimental) as bootstrap:
-                results += [run(name, bootstrap) for name in some]
+    with broker() as bootstrap:
+        results = [run(name, bootstrap) for name in names or CLIENTS]
     return 0 if all(results) else 1
 
 
