@@ -18,6 +18,8 @@ from skidway.sim.laws.history import History
 from skidway.sim.laws.invariants import Invariants
 from skidway.sim.plan import NEWEST, Plan, draw_plan
 from skidway.sim.trace import Trace
+from skidway.sim.transactional_plan import TransactionalPlan
+from skidway.sim.transactions import Transactions
 from skidway.sim.workload import Admin, make_clients
 from skidway.sim.world import guard
 from skidway.sim.world.cluster import Cluster
@@ -70,6 +72,12 @@ class Run:
         self.invariants.is_lost = self.nemesis.damage.is_lost
         self.nemesis.damage.on_wiped = self.invariants.on_wiped
         self.nemesis.operations.update({"join": growth.join, "drain": growth.drain})
+        self.transactions: Transactions | None = None
+        if isinstance(plan, TransactionalPlan):
+            self.transactions = Transactions(
+                self.world, self.network, self.cluster, plan, self.history, self.invariants
+            )
+            self.transactions.logs.on_decided = self.nemesis.decisions.on_decided
 
     def run(self) -> None:
         world = self.world
@@ -78,6 +86,8 @@ class Run:
         if not world.run_until(lambda: self.admin.is_ready, CONVERGE_S * SECOND):
             raise Violation("liveness", f"the topics were not created within {CONVERGE_S} s")
         self.clients = make_clients(world, self.network, self.cluster, self.plan, self.history, self.invariants.groups)
+        if self.transactions is not None:
+            self.clients += self.transactions.make_clients()
         for client in self.clients:
             client.start()
         self.nemesis.begin()
@@ -89,6 +99,8 @@ class Run:
         self._read_all()
         self.invariants.check_end()
         self.history.check_complete()
+        if self.transactions is not None:
+            self.transactions.check_end()
 
     def _converge(self) -> None:
         """After the faults nobody may stay stuck."""
@@ -100,6 +112,8 @@ class Run:
         if not world.run_until(lambda: all(producer.is_idle for producer in producers), CONVERGE_S * SECOND):
             stuck = [producer.place for producer in producers if not producer.is_idle]
             raise Violation("liveness", f"{CONVERGE_S} s after the last fault {stuck} still wait for an answer")
+        if self.transactions is not None:
+            self.transactions.converge()
         members = [client for client in self.clients if isinstance(client, Member)]
         if members and not world.run_until(lambda: self._groups_are_done(members), CONVERGE_S * SECOND):
             state = {member.place: {str(key): p.offset for key, p in member.positions.items()} for member in members}

@@ -1,18 +1,19 @@
 """Consumers that read partitions they chose themselves, from the beginning, and compare what they get.
 
 One fetch at a time to each leader, for all partitions it leads. Offsets come without gaps and never go back: topics of
-these readers are neither compacted nor transactional. What a broker once served must stay where it was.
+these readers are not compacted. What a broker once served must stay where it was. They read everything, also what is
+in no transaction that was committed, and step over markers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
 from skidway.errors import ErrorCode
-from skidway.records.batch import crc_matches, iter_headers
+from skidway.records.batch import BatchHeader, crc_matches, iter_headers, read_header
 from skidway.records.record import read_records
 from skidway.sim.clients.base import ROUTING_ERRORS, Client
 from skidway.sim.world.events import Violation, World
@@ -28,6 +29,7 @@ RETRIES_MAX = 16
 RETRIED = ROUTING_ERRORS | {ErrorCode.OFFSET_NOT_AVAILABLE}
 
 Partition = tuple[str, int]
+Opened = tuple[BatchHeader, bytes, list[tuple[int, bytes]] | None]
 
 
 class Reads(Protocol):
@@ -54,6 +56,8 @@ class Position:
 
 
 class Reader(Client):
+    isolation_level = 0
+
     def __init__(
         self,
         world: World,
@@ -133,6 +137,7 @@ class Reader(Client):
             max_wait_ms=self.wait_ms,
             min_bytes=1,
             max_bytes=self.max_bytes * 4,
+            isolation_level=self.isolation_level,
             topics=list(topics.values()),
             rack_id=self.rack,
         )
@@ -202,40 +207,47 @@ class Reader(Client):
             # A follower that is started anew knows less than before.
             self.reads.watermark(self.place, topic_id, index, leader_epoch, data.high_watermark)
         position.end_offset = data.high_watermark
-        records = data.records
-        if not records:
+        if not data.records:
             return True
-        assert not hasattr(records, "file")
-        stored = bytes(records)
-        for at, header in iter_headers(stored):
-            batch = stored[at : at + header.size]
-            opened = _open(batch)
+        for header, _, opened in self._batches(key, position, data):
             if opened is None:
-                if self.reads.is_rotten(batch):
-                    return False
-                raise Violation("corrupt-read", f"{self.place} got a damaged batch of {topic}-{index}")
-            if header.last_offset < position.offset:
-                raise Violation(
-                    "non-monotonic", f"{self.place} fetched {topic}-{index} from {position.offset}, got {header}"
-                )
-            if header.base_offset > position.offset:
-                raise Violation(
-                    "skipped",
-                    f"{self.place} fetched {topic}-{index} from {position.offset} and got {header.base_offset}",
-                )
+                return False
             for offset, value in opened:
                 if offset >= position.offset:
                     self.reads.read(self.place, topic, topic_id, index, offset, value)
-                    position.offset = offset + 1
+            position.offset = header.last_offset + 1
             position.epoch = header.partition_leader_epoch
         if self.on_read is not None:
             self.on_read(topic, index, position.offset)
         return True
 
+    def _batches(self, key: Partition, position: Position, data: PartitionData) -> Iterator[Opened]:
+        """Each with its bytes and records (None: a disk has damaged it), while the position moves behind it."""
+        topic, index = key
+        assert not hasattr(data.records, "file")
+        stored = bytes(data.records or b"")
+        for at, header in iter_headers(stored):
+            batch = stored[at : at + header.size]
+            opened = open_batch(batch)
+            if opened is None and not self.reads.is_rotten(batch):
+                raise Violation("corrupt-read", f"{self.place} got a damaged batch of {topic}-{index}")
+            if opened is not None and header.last_offset < position.offset:
+                raise Violation(
+                    "non-monotonic", f"{self.place} fetched {topic}-{index} from {position.offset}, got {header}"
+                )
+            if opened is not None and header.base_offset > position.offset:
+                raise Violation(
+                    "skipped",
+                    f"{self.place} fetched {topic}-{index} from {position.offset} and got {header.base_offset}",
+                )
+            yield header, batch, opened
+
 
 @lru_cache(maxsize=BATCHES_KEPT)
-def _open(batch: bytes) -> list[tuple[int, bytes]] | None:
-    """Offset and value of each record; None where the checksum is wrong."""
+def open_batch(batch: bytes) -> list[tuple[int, bytes]] | None:
+    """Offset and value of each record, but of markers; None where the checksum is wrong."""
     if not crc_matches(batch):
         return None
+    if read_header(batch).is_control:
+        return []
     return [(each.offset, each.value or b"") for each in read_records(batch, decompressed_bytes_max=RECORD_BYTES_MAX)]

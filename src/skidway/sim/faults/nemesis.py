@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from skidway.broker.coordinators.transactions import TRANSACTIONS_TOPIC
 from skidway.sim.faults.damage import Damage
+from skidway.sim.faults.decisions import Decisions
 from skidway.sim.faults.losses import Losses
 from skidway.sim.plan import LOSSES, MORE_LOSSES, Fault, Plan
+from skidway.sim.transactional_plan import COORDINATOR, STATE_PARTITIONS
 from skidway.sim.world.cluster import Cluster
 from skidway.sim.world.events import MS, World
 from skidway.sim.world.host import Host
@@ -31,6 +34,8 @@ class Nemesis:
         self.damage = Damage(world, cluster, [topic.name for topic in plan.topics])
         self.losses = Losses(world, cluster, plan, self.damage, self._down, self.revive)
         self._clients = clients
+        strikes = [self._power, self._kill, self._cut, self._pause]
+        self.decisions = Decisions(world, cluster, strikes)
         self._kinds: dict[str, Callable[[Fault, Host, Random], None]] = {
             "power": self._power,
             "kill": self._kill,
@@ -50,6 +55,7 @@ class Nemesis:
             "two": self._two,
             "flip": self._flip,
             "rot": self._rot,
+            "decided": self.decisions.wait,
             **dict.fromkeys((*LOSSES, *MORE_LOSSES), self.losses.strike),
         }
 
@@ -59,7 +65,7 @@ class Nemesis:
 
     def end(self) -> None:
         """No more faults: everything is healed and runs."""
-        self.over = self.losses.over = True
+        self.over = self.losses.over = self.decisions.over = True
         self.network.heal_all()
         for host in self.cluster.hosts.values():
             host.disk.capacity = None
@@ -110,6 +116,8 @@ class Nemesis:
             found = self.cluster.leader_host(topic.name, fault.amount % topic.partitions)
         elif fault.target == -2:
             found = self.cluster.controller_host()
+        elif fault.target == COORDINATOR:
+            found = self.cluster.leader_host(TRANSACTIONS_TOPIC, fault.amount % STATE_PARTITIONS)
         return found if found is not None else hosts[fault.target % len(hosts)]
 
     def _later(self, fault: Fault, step: Callable[[], None]) -> None:

@@ -94,6 +94,15 @@ class History:
         if offset >= 0 and batch.producer_id >= 0:
             self._check_order(seen, topic_id, batch, offset)
 
+    def stored(self, who: str, place: tuple[str, int], topic_id: bytes, offset: int, values: list[bytes]) -> None:
+        """In a transaction: acknowledged there (-1: at an offset that was not told), whatever becomes of it."""
+        self.acknowledged += len(values)
+        seen = self.of(place[0], topic_id, place[1])
+        for delta, value in enumerate(values):
+            seen.acked[value] = offset + delta if offset >= 0 else -1
+            if offset >= 0:
+                self._note(seen, offset + delta, value, who)
+
     def _check_order(self, seen: Seen, topic_id: bytes, batch: Batch, offset: int) -> None:
         order = self._orders.setdefault((batch.producer_id, topic_id, batch.partition), [])
         if order and (order[-1][0] < batch.sequence) != (order[-1][1] < offset):

@@ -47,6 +47,9 @@ class Invariants:
         """Whether a log may have a damaged batch that its node has not come upon yet."""
         self.is_lost: Callable[[Host, Log], bool] = lambda host, log: False
         """Whether something of what was stored of it is gone."""
+        self.more_steps: list[Callable[[Node], None]] = []
+        self.more_sweeps: list[Callable[[], None]] = []
+        """Of laws that only some runs have."""
         self._sweeps = 0
         cluster.watch(self.watch)
 
@@ -93,6 +96,8 @@ class Invariants:
         self.elections.on_step(host, node)
         if node.turn.moved:
             self.partitions.on_step(node)
+        for step in self.more_steps:
+            step(node)
         # A log that begins anew has its files removed.
         if host.disk.shortened != self._shortened.get(host.name):
             self._shortened[host.name] = host.disk.shortened
@@ -164,6 +169,8 @@ class Invariants:
         self.partitions.sweep()
         self.brokers.sweep()
         self.groups.sweep()
+        for sweep in self.more_sweeps:
+            sweep()
         if self._sweeps % IMAGES_EVERY == 0:
             self.quorum.check_images()
 

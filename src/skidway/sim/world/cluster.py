@@ -11,9 +11,11 @@ from skidway.broker.partitions.partition import Partition
 from skidway.broker.settings import NodeSettings
 from skidway.groups.settings import GroupSettings
 from skidway.sim.plan import Plan
+from skidway.sim.transactional_plan import STATE_PARTITIONS, TIMEOUT_CHECK_MS, TransactionalPlan
 from skidway.sim.world.events import World
 from skidway.sim.world.host import DiskSpeed, Host
 from skidway.sim.world.network import Address, Network
+from skidway.transactions.settings import TransactionSettings
 
 PORT = 9092
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -115,6 +117,11 @@ def node_settings(plan: Plan, number: int) -> NodeSettings:
             consumer_heartbeat_interval_ms_min=100,
         ),
     }
+    if isinstance(plan, TransactionalPlan):
+        chosen["experimental_transactions"] = True
+        chosen["transactions"] = TransactionSettings(
+            state_partitions=STATE_PARTITIONS, timeout_check_ms=TIMEOUT_CHECK_MS
+        )
     if plan.racks:
         chosen["rack"] = rack_of(plan, number)
     if plan.nodes > 1:

@@ -1,0 +1,111 @@
+"""Transactions in a run: who makes them, who reads them, and the laws about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from skidway.broker.coordinators.groups import OFFSETS_TOPIC
+from skidway.groups.placement import partition_of
+from skidway.sim.clients.base import Client
+from skidway.sim.clients.committed_readers import CommittedReader
+from skidway.sim.clients.copiers import Copier
+from skidway.sim.clients.transactional import TransactionalProducer
+from skidway.sim.laws.history import History
+from skidway.sim.laws.invariants import Invariants
+from skidway.sim.laws.transaction_logs import TransactionLogLaws
+from skidway.sim.laws.transactions import TransactionLaws
+from skidway.sim.transactional_plan import TransactionalPlan
+from skidway.sim.world.cluster import Cluster
+from skidway.sim.world.events import SECOND, Violation, World
+from skidway.sim.world.network import Network
+
+CONVERGE_S = 60
+READ_S = 60
+
+
+class Transactions:
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        cluster: Cluster,
+        plan: TransactionalPlan,
+        history: History,
+        invariants: Invariants,
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.cluster = cluster
+        self.plan = plan
+        self.history = history
+        self.laws = TransactionLaws(world, history)
+        self.logs = TransactionLogLaws(world, cluster, [topic.name for topic in plan.topics])
+        self.laws.decided = self.logs.ids.get
+        invariants.more_steps.append(self.logs.on_step)
+        invariants.more_sweeps.append(self.logs.sweep)
+        self.producers: list[TransactionalProducer] = []
+
+    def make_clients(self) -> list[Client]:
+        addresses = self.cluster.addresses
+        for plan in self.plan.transactional:
+            kind = Copier if plan.input else TransactionalProducer
+            for number in range(plan.instances):
+                place = f"{plan.id}{'abcd'[number]}"
+                self.producers.append(kind(self.world, self.network, place, addresses, plan, self.laws))
+        return [*self.producers, *(self._reader(f"c{number}") for number in range(self.plan.committed_readers))]
+
+    def _reader(self, place: str) -> CommittedReader:
+        counts = {topic.name: topic.partitions for topic in self.plan.topics}
+        return CommittedReader(self.world, self.network, place, self.cluster.addresses, counts, self.laws)
+
+    # --- after the faults ---
+
+    def converge(self) -> None:
+        """Nobody goes on, and whatever is open comes to an end."""
+        for producer in self.producers:
+            producer.producing = False
+        self._wait(lambda: all(producer.is_idle for producer in self.producers), self._who_waits)
+        for producer in self.producers:
+            producer.stop()
+        self._wait(lambda: not self.logs.what_is_stuck(), self.logs.what_is_stuck)
+
+    def _who_waits(self) -> str:
+        return f"{[producer.place for producer in self.producers if not producer.is_idle]} still wait for an answer"
+
+    def _wait(self, condition: Callable[[], bool], what: Callable[[], str]) -> None:
+        if not self.world.run_until(condition, CONVERGE_S * SECOND):
+            raise Violation("stuck-transaction", f"{CONVERGE_S} s after the last fault: {what()}")
+
+    def check_end(self) -> None:
+        last = self._reader("last committed")
+        last.start()
+
+        def read_up(topic: str, index: int) -> bool:
+            host = self.cluster.leader_host(topic, index)
+            if host is None or host.node is None:
+                return False
+            return last.positions[topic, index].offset >= host.node.partitions.find(topic, index).log.high_watermark
+
+        self._wait(
+            lambda: all(read_up(*key) for key in last.positions),
+            lambda: f"only so much can be read: { {str(key): each.offset for key, each in last.positions.items()} }",
+        )
+        last.stop()
+        self.logs.check_end()
+        self.laws.check_complete([known.topic_id for known in last.known.values()])
+        for plan in self.plan.transactional:
+            if plan.input:
+                known = last.known[plan.input]
+                seen = self.history.of(plan.input, known.topic_id, plan.input_partition)
+                end_offset = self._committed_offset(plan.id, (plan.input, plan.input_partition))
+                self.laws.check_copied(plan.id, [value for at, value in seen.values.items() if at < end_offset])
+
+    def _committed_offset(self, group: str, key: tuple[str, int]) -> int:
+        """What its coordinator has; 0 for nothing."""
+        for _, node in self.cluster.running:
+            topic = node.image.topics.get(OFFSETS_TOPIC)
+            for partition, coordinator in node.rooms.services.groups.loaded.items():
+                if topic is not None and partition.index == partition_of(group, len(topic.partitions)):
+                    found = coordinator.host.machine.offsets.of(group).get(key)
+                    return 0 if found is None else found.offset
+        return 0
