@@ -35,6 +35,7 @@ from skidway.spark.pipelines.options import ONCE, Trigger
 from skidway.spark.sink.writers import current_attempt
 from skidway.spark.source.readers import SkidwaySource
 
+TOPICS = ("topic", "topic-once")
 BEFORE, DURING, AFTER = "before", "during", "after"
 TRIGGER = Trigger(100)
 PAUSE_S = 0.05
@@ -160,11 +161,11 @@ class HaltingWriter(DataSourceStreamArrowWriter):
         self.inner.abort(messages, batchId)
 
 
-def halting_sink(halt: Halt) -> type[DataSource]:
+def halting_sink(name: str, halt: Halt) -> type[DataSource]:
     class HaltingSink(SkidwaySource):
         @classmethod
         def name(cls) -> str:
-            return "halting"
+            return name
 
         def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
             return HaltingWriter(super().streamWriter(schema, overwrite), halt)
@@ -227,8 +228,8 @@ class Driver:
                 query.stop()
             self.queries = []
             _all_begun.clear()
-            # The topic's query last: it has no batch function that could wait.
-            for one in sorted(command["queries"], key=lambda one: one["kind"] == "topic"):
+            # The queries to topics last: they have no batch function that could wait.
+            for one in sorted(command["queries"], key=lambda one: one["kind"] in TOPICS):
                 self.queries.append((one, self.begin(one, ONCE if ending else TRIGGER)))
             _all_begun.set()
             while ending and self.queries:
@@ -273,15 +274,17 @@ class Driver:
         )
         # Queries of one session have to have different names, and all archives have the same. Spark looks in the first
         # session only for sinks that were registered.
-        spark = self.spark if one["kind"] == "topic" else self.spark.newSession()
+        spark = self.spark if one["kind"] in TOPICS else self.spark.newSession()
         if one["kind"] in ("parquet", "delta", "iceberg"):
             return HaltingArchive(options, halt).start(spark, trigger)
         frame = topics.read_stream(spark, options)
-        if one["kind"] == "topic":
-            spark.dataSource.register(halting_sink(halt))
+        if one["kind"] in TOPICS:
+            sink = f"halting-{one['kind']}"
+            spark.dataSource.register(halting_sink(sink, halt))
             rows = frame.selectExpr(f"'{one['to']}' AS topic", "key", "value")
             writer = topics.write_stream(rows, one["kind"], options, trigger)
-            return writer.format("halting").option("kafka.bootstrap.servers", self.bootstrap).start()
+            told = {"kafka.bootstrap.servers": self.bootstrap, **one["sink"]}
+            return writer.format(sink).options(**told).start()
         planted = {"naive": naive, "forgetful": forgetful}[one["kind"]]
         writer = topics.write_stream(frame, one["kind"], options, trigger)
         return topics.to_batches(writer, planted(one["to"], halt))

@@ -40,6 +40,10 @@ PAUSE_S = 0.02
 LOG_SHOWN = 6_000
 TABLES = ("parquet", "delta", "iceberg")
 TOPIC = "topic"
+TOPIC_ONCE = "topic-once"
+"""With delivery=exactly_once."""
+TOPICS = (TOPIC, TOPIC_ONCE)
+TRANSACTION_TIMEOUT_MS = 60_000
 PLANTED = ("naive", "forgetful")
 
 
@@ -225,7 +229,7 @@ class Pipeline:
 
     @property
     def to(self) -> str:
-        return f"{self.topic}-copy" if self.kind == TOPIC else str(self.folder / self.kind / "table")
+        return f"{self.topic}-{self.kind}" if self.kind in TOPICS else str(self.folder / self.kind / "table")
 
     @property
     def checkpoint(self) -> Path:
@@ -251,11 +255,12 @@ class Pipeline:
         self.flag.unlink(missing_ok=True)
         where = {"point": halt, "batch": self.newest("offsets") + 2, "flag": str(self.flag)} if halt else None
         told = {"kind": self.kind, "topic": self.topic, "to": self.to, "checkpoint": str(self.checkpoint)}
-        return {**told, "max_records": max_records, "halt": where}
+        once = {"delivery": "exactly_once", "kafka.transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS)}
+        return {**told, "max_records": max_records, "halt": where, "sink": once if self.kind == TOPIC_ONCE else {}}
 
     def values(self, bootstrap: str) -> list[bytes]:
         """What a reader finds there now."""
-        if self.kind == TOPIC:
+        if self.kind in TOPICS:
             return [one.value or b"" for one in read_topic(bootstrap, self.to)]
         if self.kind in PLANTED:
             from pyarrow.dataset import dataset
@@ -324,7 +329,7 @@ class Stage:
         self.kills = 0
         topic = f"faults-{len(list(company.folder.iterdir()))}"
         with Cluster(self.bootstrap) as cluster:
-            for one in (topic, f"{topic}-copy"):
+            for one in (topic, *(f"{topic}-{kind}" for kind in TOPICS)):
                 Admin(cluster).create_topic(one, partitions=PARTITIONS)
         self.pipelines = [Pipeline(kind, company.folder / topic, topic) for kind in kinds]
         (company.folder / topic).mkdir()
@@ -388,10 +393,16 @@ class Stage:
         finished = [one["event"] for one in driver.events()].count("finished")
         driver.tell({"do": "finish", "queries": [one.order(None, None) for one in self.pipelines]})
         driver.await_event("finished", finished + 1)
-        return {
-            one.kind: Outcome(self.name, one.kind, self.kills, Tally.of(sent, one.values(self.bootstrap)))
-            for one in self.pipelines
-        }
+        return {one.kind: Outcome(self.name, one.kind, self.kills, self._count(one, sent)) for one in self.pipelines}
+
+    def _count(self, pipeline: Pipeline, sent: int) -> Tally:
+        """What a task left open holds up readers until it times out."""
+        deadline = time.monotonic() + (2 * TRANSACTION_TIMEOUT_MS / 1000 if pipeline.kind == TOPIC_ONCE else 0)
+        while True:
+            tally = Tally.of(sent, pipeline.values(self.bootstrap))
+            if not tally.losses or time.monotonic() > deadline:
+                return tally
+            time.sleep(1.0)
 
     def doubled(self, kind: str) -> int:
         """Rows that a reader sees twice at this moment."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from fault_harness import HEADING, LOCAL_CLUSTER, TABLES, TOPIC, Company, Outcome, Pipeline, Stage
+from fault_harness import HEADING, LOCAL_CLUSTER, TABLES, TOPIC, TOPIC_ONCE, Company, Outcome, Pipeline, Stage
 
 from skidway.testing import Broker
 
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.chaos
 KILLS = int(os.environ.get("SKIDWAY_SPARK_KILLS", "4"))
 KILLS_IN_PASSING = 2 * KILLS
 """Of what needs no new driver afterwards."""
-TARGETS = [*TABLES, TOPIC]
+TARGETS = [*TABLES, TOPIC, TOPIC_ONCE]
 
 
 @pytest.fixture(scope="module")
 def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
     folder = tmp_path_factory.mktemp("faults")
-    with Broker(data_dir=folder / "broker") as broker:
+    with Broker(data_dir=folder / "broker", experimental_transactions=True) as broker:
         company = Company(folder, broker)
         yield company
         company.close()
@@ -39,11 +39,11 @@ def outcomes() -> Iterator[list[Outcome]]:
 
 
 def judge(stage: Stage, outcomes: list[Outcome]) -> None:
-    """To the end, and the count: tables exactly once, the topic at least once."""
+    """To the end, and the count: tables and one topic exactly once, the other topic at least once."""
     found = stage.finish()
     outcomes += found.values()
     print("", *found.values(), sep="\n")
-    for kind in TABLES:
+    for kind in (*TABLES, TOPIC_ONCE):
         assert found[kind].tally.exactly_once, found[kind]
     assert (found[TOPIC].tally.losses, found[TOPIC].tally.strangers) == (0, 0), found[TOPIC]
 

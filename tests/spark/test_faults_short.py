@@ -1,4 +1,5 @@
-"""Each kind of kill once, at pipelines to all targets: tables have every row once, a topic has every row.
+"""Each kind of kill once, at pipelines to all targets: tables and an exactly-once topic have every row once, another
+topic has every row.
 
 One story for all: the driver dies before, in the middle of and after the commit of a batch, each time in every pipeline
 at once; then executors are killed, then the broker. Two pipelines with planted bugs go through the same, to show that
@@ -6,7 +7,7 @@ the count would find duplicates and losses. The long version is `test_faults_mat
 """
 
 import pytest
-from fault_harness import HEADING, PLANTED, TABLES, TOPIC, Company, Outcome, Stage
+from fault_harness import HEADING, PLANTED, TABLES, TOPIC, TOPIC_ONCE, Company, Outcome, Stage
 
 from skidway.testing import Broker
 
@@ -19,10 +20,10 @@ pytestmark = pytest.mark.timeout(1200)
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     folder = tmp_path_factory.mktemp("faults")
-    with Broker(data_dir=folder / "broker") as broker:
+    with Broker(data_dir=folder / "broker", experimental_transactions=True) as broker:
         company = Company(folder, broker)
         try:
-            with Stage(company, "each kind once", [*TABLES, TOPIC, *PLANTED]) as stage:
+            with Stage(company, "each kind once", [*TABLES, TOPIC, TOPIC_ONCE, *PLANTED]) as stage:
                 for point in ("before", "during", "after"):
                     stage.kill_driver_at(point)
                     assert [stage.doubled(kind) for kind in TABLES] == [0, 0, 0], f"after the kill {point} a commit"
@@ -41,8 +42,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     return outcomes
 
 
-@pytest.mark.parametrize("kind", TABLES)
-def test_a_table_has_every_row_once_whatever_was_killed(outcomes: dict[str, Outcome], kind: str) -> None:
+@pytest.mark.parametrize("kind", [*TABLES, TOPIC_ONCE])
+def test_every_row_is_there_once_whatever_was_killed(outcomes: dict[str, Outcome], kind: str) -> None:
     assert outcomes[kind].kills == 5
     assert outcomes[kind].tally.sent > 1_000
     assert outcomes[kind].tally.exactly_once, outcomes[kind].tally
