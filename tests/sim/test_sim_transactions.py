@@ -84,6 +84,14 @@ def test_an_acknowledged_commit_is_lost(laws: TransactionLaws) -> None:
     assert broken(laws) == "unseen-commit"
 
 
+def test_a_commit_is_refused_as_if_there_were_nothing(laws: TransactionLaws) -> None:
+    written = write(laws, b"a")
+    laws.ending(written, commit=True)
+    with pytest.raises(Violation) as violation:
+        laws.end_refused(written, "INVALID_TXN_STATE")
+    assert violation.value.checker == "false-fencing"
+
+
 def test_two_readers_differ(laws: TransactionLaws) -> None:
     written = write(laws, b"a")
     laws.ending(written, commit=True)
@@ -100,6 +108,14 @@ def test_a_producer_that_is_fenced_is_acknowledged_something(laws: TransactionLa
     laws.acked(written, PLACE, TOPIC, -1, [b"b"], 10)  # It had asked before.
     with pytest.raises(Violation) as violation:
         laws.acked(written, PLACE, TOPIC, -1, [b"b"], 11)
+    assert violation.value.checker == "fenced-producers"
+
+
+def test_two_producers_have_one_epoch(laws: TransactionLaws) -> None:
+    laws.took("id", "p", 7, 1)
+    laws.took("id", "p", 7, 1)
+    with pytest.raises(Violation) as violation:
+        laws.took("id", "q", 7, 1)
     assert violation.value.checker == "fenced-producers"
 
 

@@ -16,9 +16,11 @@ import loss_mutants
 import near_mutants
 import quorum_mutants_in_clusters
 import replica_mutants
+import transaction_mutants
 
 from skidway.sim.plan import Fault, GroupPlan, Plan, draw_plan
 from skidway.sim.run import Verdict, run_plan
+from skidway.sim.transactional_plan import TransactionalPlan, draw_transactional_plan
 
 SECONDS = 6
 """Of faults in a run: mistakes show early or not at all, and many short runs see more than few long ones."""
@@ -29,6 +31,8 @@ TOGETHER = [*CRASHES, "power", "kill", "two", "all", "pause", "cut", "cut", "cut
             "reassign"]  # fmt: skip
 MOVING = ["reassign", "reassign", "power", "cut"]
 GROWING = ["join", "drain", "drain", "power", "cut"]
+TRANSACTIONS_SECONDS = 4
+STRIKING = ["decided", "decided", "elect", "cut pair"]
 SESSION_OVER_MS = 5_500
 """Members of groups are given up after four seconds."""
 Mutant = Callable[[], AbstractContextManager[Any]]
@@ -188,6 +192,48 @@ def all_must_have_it(plan: Plan) -> None:
         topic.configs["min.insync.replicas"] = str(topic.replicas)
 
 
+def late_requests(plan: Plan) -> None:
+    """Requests come once more, past the next transaction."""
+    assert isinstance(plan, TransactionalPlan)
+    for client in plan.transactional:
+        client.bumps, client.produce_version, client.late_chance = True, 12, 0.4
+        client.instances, client.interval_ms, client.work_ms, client.timeout_ms = 1, 10, 300, 5_000
+
+
+def slow_work(plan: Plan) -> None:
+    """It takes about as long as it may."""
+    assert isinstance(plan, TransactionalPlan)
+    for client in plan.transactional:
+        client.instances, client.work_ms, client.timeout_ms = 1, 500, 600
+
+
+def short_segments(plan: Plan) -> None:
+    """Much is aborted, in segments of a few batches that are saved often."""
+    assert isinstance(plan, TransactionalPlan)
+    plan.checkpoint_ms = 1_000
+    for client in plan.transactional:
+        client.abort_chance, client.work_ms, client.interval_ms = 0.5, 5, 20
+    for topic in plan.topics:
+        topic.configs["internal.segment.bytes"] = "4096"
+
+
+def ends_struck(plan: Plan) -> None:
+    """Coordinators and leaders go while transactions end, at short intervals."""
+    assert isinstance(plan, TransactionalPlan)
+    for fault in plan.faults:
+        fault.lasts_ms = 200 + fault.lasts_ms % 800
+    for client in plan.transactional:
+        client.work_ms, client.interval_ms = 5, 10
+
+
+def bumping_struck(plan: Plan) -> None:
+    """The same, and every end has an epoch of its own."""
+    assert isinstance(plan, TransactionalPlan)
+    ends_struck(plan)
+    for client in plan.transactional:
+        client.bumps, client.produce_version, client.instances = True, 12, 1
+
+
 @dataclass(frozen=True)
 class Hunt:
     seed: int
@@ -197,6 +243,11 @@ class Hunt:
     nodes: int = 3
     kinds: list[str] | None = None
     shape: Callable[[Plan], None] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class TransactionHunt(Hunt):
+    """In a plan with transactions. `kinds`: as drawn there, unless given."""
 
 
 def mutants() -> dict[str, Mutant]:
@@ -209,6 +260,7 @@ def mutants() -> dict[str, Mutant]:
         classic_mutants,
         near_mutants,
         loss_mutants,
+        transaction_mutants,
     )
     for module in modules:
         for name, value in vars(module).items():
@@ -220,8 +272,22 @@ def mutants() -> dict[str, Mutant]:
 
 def plan_for(name: str, seed: int) -> Plan:
     hunt = HUNTS[name]
+    if isinstance(hunt, TransactionHunt):
+        return _plan_with_transactions(hunt, seed)
     kinds = hunt.kinds or (ALONE if hunt.nodes == 1 else TOGETHER)
     plan = draw_plan(seed, nodes=hunt.nodes, seconds=SECONDS, kinds=kinds)
+    if hunt.shape is not None:
+        hunt.shape(plan)
+    return plan
+
+
+def _plan_with_transactions(hunt: TransactionHunt, seed: int) -> Plan:
+    """Few others beside those who make and read them."""
+    plan = draw_transactional_plan(seed, nodes=hunt.nodes, seconds=TRANSACTIONS_SECONDS, kinds=hunt.kinds)
+    plan.committed_readers = 1
+    plan.producers = plan.producers[:1]
+    producer, topic = plan.producers[0], plan.topics[0]
+    producer.topic, producer.partitions, producer.interval_ms, producer.records = topic.name, topic.partitions, 100, 4
     if hunt.shape is not None:
         hunt.shape(plan)
     return plan
@@ -236,7 +302,9 @@ LOSSES = ("candidates", "leader-completeness", "lost", "unseen")
 """Something was promised that not all who should have it have."""
 SHORT = (*LOSSES, "durability", "vanished")
 """A copy that is not whole is counted on, or served."""
-HUNTS = {
+UNTRUE = ("torn", "unseen-commit", "aborted-read", "copied-once", "stable-reads")
+"""A transaction is not what its producer was told, or is in parts."""
+HUNTS: dict[str, Hunt] = {
     "acknowledges_before_sync": Hunt(2, LOSSES, 1),
     "directories_not_synced": Hunt(9, ("durability",), 1),
     "believes_torn_tail": Hunt(3, ("log-checksum",), 1, ["power", "op"], slow_disks),
@@ -312,6 +380,26 @@ HUNTS = {
     "empty_disks_trusted": Hunt(1, SHORT, 3, ["lost disk"], saved_often),
     "followers_serve_everything": Hunt(0, ("uncommitted-read",), 3, ["cut pair", "slow"], near),
     "followers_commit_themselves": Hunt(0, ("uncommitted-read",), 3, ["cut pair", "slow"], near),
+    "markers_before_commit": TransactionHunt(0, ("early-end",)),
+    "ends_answered_before_commit": TransactionHunt(0, UNTRUE),
+    "ends_do_not_bump": TransactionHunt(0, ("early-end", *UNTRUE), 3, None, late_requests),
+    "repeated_markers_refused": TransactionHunt(1, ("stuck-transaction",), 3, ["decided"], bumping_struck),
+    "loads_send_no_markers": TransactionHunt(2, ("stuck-transaction",)),
+    "errors_taken_for_markers": TransactionHunt(
+        2, ("early-end", "stuck-transaction", *UNTRUE), 3, STRIKING, ends_struck
+    ),
+    "stable_before_marker_commits": TransactionHunt(0, ("transaction-index", "stable-reads")),
+    "aborted_lost_at_start": TransactionHunt(
+        2, ("aborted", "transaction-index", "aborted-read"), 3, ["stop", "kill"], short_segments
+    ),
+    "aborted_of_first_segment": TransactionHunt(0, ("transaction-index", "aborted-read"), 3, None, short_segments),
+    "offsets_count_at_once": TransactionHunt(1, ("copied-once",)),
+    "offsets_never_told": TransactionHunt(0, ("copied-once", "stuck-transaction")),
+    "ends_bump_twice": TransactionHunt(0, ("transaction-states",)),
+    "time_outs_do_not_bump": TransactionHunt(0, ("false-fencing", "fenced-producers", *UNTRUE), 3, None, slow_work),
+    "newcomers_do_not_bump": TransactionHunt(1, ("fenced-producers",)),
+    "transactions_begin_in_memory": TransactionHunt(0, ("unknown-writes",)),
+    "committed_readers_get_everything": TransactionHunt(0, ("stable-reads", "aborted-read")),
 }
 HARMLESS = {
     "late_answers_taken": (

@@ -188,8 +188,9 @@ class TransactionalProducer(ScriptedClient):
                 return Outcome.FINE
 
     def _become(self, producer_id: int, epoch: int) -> None:
+        if (producer_id, epoch) != (self.producer_id, self.epoch):
+            self._sequences.clear()
         self.producer_id, self.epoch = producer_id, epoch
-        self._sequences.clear()
         self.laws.took(self.plan.id, self.place, producer_id, epoch)
 
     # --- one transaction ---
@@ -213,7 +214,9 @@ class TransactionalProducer(ScriptedClient):
         """Writes into some partitions, once or twice."""
         known = [(topic, index) for topic, count in self.plan.topics.items() for index in range(count)]
         places = sorted(self.random.sample(known, self.random.randrange(1, len(known) + 1)))
-        for _ in range(1 + self.random.randrange(2)):
+        for number in range(1 + self.random.randrange(2)):
+            if number:
+                yield Pause(self.plan.work_ms * 2 * self.random.random())
             values = {place: self.made_up() for place in places}
             outcome = yield from self.write(written, values)
             if outcome is not Outcome.FINE:
@@ -360,7 +363,7 @@ class TransactionalProducer(ScriptedClient):
                 return Outcome.FINE
             if code == ErrorCode.CONCURRENT_TRANSACTIONS:
                 yield Pause(RETRY_MS * self.random.random())
-            elif code in FENCED or (code == ErrorCode.INVALID_TXN_STATE and not (commit and written.acked)):
+            elif code in FENCED or code == ErrorCode.INVALID_TXN_STATE:
                 self.laws.end_refused(written, ErrorCode(code).name)
                 return Outcome.FENCED
             elif code == -1 or code in RETRIED:

@@ -10,7 +10,7 @@ Every value is written once. A transaction is committed, surely not committed, o
 | stable-reads | two readers got different records from the same offsets, or more than was called stable |
 | stable-offset | a leader took back its last stable offset |
 | fenced-producers | a producer was acknowledged something for which it asked after another one had taken its id |
-| false-fencing | a commit was refused, and is committed |
+| false-fencing | a commit was refused and is committed, or as if nothing had been written |
 | copied-once | what a job has copied is not what its committed offset says |
 """
 
@@ -25,6 +25,7 @@ from skidway.sim.laws.history import History
 from skidway.sim.world.events import Violation, World
 from skidway.transactions.transaction import Ended, Ending, Transaction
 
+NOTHING_TO_END = "INVALID_TXN_STATE"
 ProducerEpoch = tuple[int, int]
 """Producer id and epoch."""
 
@@ -75,6 +76,7 @@ class TransactionLaws:
         self._newest: dict[str, tuple[ProducerEpoch, int]] = {}
         """Of each id: who has it, and since when that was told."""
         self._former: set[ProducerEpoch] = set()
+        self._owners: dict[ProducerEpoch, str] = {}
         self.decided: Callable[[str], Transaction | None] = lambda transactional_id: None
         """What a coordinator has committed of an id, as an all-knowing observer knows it."""
         self.stable: dict[tuple[bytes, int], Stable] = {}
@@ -85,6 +87,9 @@ class TransactionLaws:
     def took(self, transactional_id: str, place: str, producer_id: int, epoch: int) -> None:
         self.world.say(place, f"has {transactional_id} as {producer_id} in epoch {epoch}")
         taken = (producer_id, epoch)
+        owner = self._owners.setdefault(taken, place)
+        if owner != place:
+            raise Violation("fenced-producers", f"{owner} and {place} both have {transactional_id} as {taken}")
         newest, _ = self._newest.get(transactional_id, ((-1, -1), 0))
         if taken in self._former or (newest[0] == producer_id and newest[1] > epoch):
             self._former.add(taken)  # The answer was under way for longer than that of a later one.
@@ -127,6 +132,8 @@ class TransactionLaws:
         self.world.mark("transaction committed" if commit else "transaction aborted")
 
     def end_refused(self, written: Written, why: str) -> None:
+        if written.fate is Fate.COMMITTING and written.acked and why == NOTHING_TO_END:
+            raise Violation("false-fencing", f"{written} has {len(written.acked)} records, and nothing to commit")
         self.world.say(written.place, f"{written.id}: {why} for {written.producer}")
         self.world.mark("end of a transaction refused")
         if written.fate is Fate.COMMITTING:
