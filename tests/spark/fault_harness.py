@@ -29,9 +29,9 @@ from skidway.testing import Broker
 
 SOURCES = Path(__file__).parents[2] / "src"
 SCRIPT = Path(__file__).with_name("fault_driver.py")
-# A slot for each task of the topic's pipeline, which may stand still in it, and one for all others: every slot is a
+# A slot for each task of the two topics' pipelines, which may stand still in it, and one for all others: every slot is a
 # Python process to start. Tasks may fail as often as they are killed.
-LOCAL = "local[3,20]"
+LOCAL = "local[5,20]"
 LOCAL_CLUSTER = "local-cluster[2,1,512]"
 PARTITIONS = 2
 RECORDS_PER_BATCH = 400
