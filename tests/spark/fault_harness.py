@@ -29,8 +29,8 @@ from skidway.testing import Broker
 
 SOURCES = Path(__file__).parents[2] / "src"
 SCRIPT = Path(__file__).with_name("fault_driver.py")
-# A slot for each task of the two topics' pipelines, which may stand still in it, and one for all others: every slot is a
-# Python process to start. Tasks may fail as often as they are killed.
+# A slot for each task of the two topics' pipelines, which may stand still in it, and one for all others: every slot is
+# a Python process to start. Tasks may fail as often as they are killed.
 LOCAL = "local[5,20]"
 LOCAL_CLUSTER = "local-cluster[2,1,512]"
 PARTITIONS = 2

@@ -122,7 +122,7 @@ class Syncs:
             hosted.finish_sync(ticket)
             self._hosting.finish_removal(hosted, self._clock.wall_ms())
             self._outcomes.on_stored(hosted)
-        elif isinstance(error, FileNotFoundError):
+        elif isinstance(error, FileNotFoundError) and not ticket.synced:
             hosted.give_up_sync(ticket)
             self._outcomes.on_files_removed(hosted, error)
         elif self._finish(hosted, ticket, error):
@@ -138,7 +138,8 @@ class Syncs:
         """False when the node has failed."""
         if error is None:
             hosted.finish_sync(ticket)
-        elif error.errno in NO_ROOM and ticket.synced:
+        elif ticket.synced and (error.errno in NO_ROOM or isinstance(error, FileNotFoundError)):
+            # The log's own files were there when they were synced. If they are gone by now, the next sync notices.
             self._report(SyncWithoutCheckpoint(str(hosted), str(error)))
             hosted.finish_sync(ticket, housekept=False)
         elif error.errno in NO_DESCRIPTORS:
