@@ -14,7 +14,7 @@ from skidway.testing import Broker
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(2400)
 
 
 @pytest.fixture(scope="module")
