@@ -1,18 +1,20 @@
-"""`python -m bench [--kafka] [--no-cluster] [--no-spark] [--rounds N] [--only KEY …] [--[no-]record]`: measure, record.
+"""`python -m bench [--kafka] [--no-PART …] [--rounds N] [--only KEY …] [--[no-]record]`: measure, record.
 
-Without --kafka: Skidway beside the machine's limits, about two minutes. With it: Apache Kafka takes turns. Then three
-nodes as one cluster, about ten minutes, and the connector for Spark beside Spark's own ceiling, up to three minutes,
-where there is Java. `--only cluster`, `--only failover` and `--only spark` are these parts alone.
+Without --kafka: Skidway beside the machine's limits, about two minutes. With it: Apache Kafka takes turns. Then
+transactions and share groups, three minutes each. Then three nodes as one cluster, about ten minutes, and the connector
+for Spark beside Spark's own ceiling, up to three minutes, where there is Java. `--only` with `transactions`, `shares`,
+`cluster`, `failover` or `spark` is one of these parts alone.
 """
 
 import argparse
 import dataclasses
 import json
 import sys
+from functools import partial
 
 from rich.console import Console
 
-from bench import cluster, failover, picture, report, spark, suite
+from bench import cluster, failover, picture, report, share_suite, spark, suite, transaction_suite
 from bench.broker import Skidway
 from bench.kafka import Kafka, jars
 from bench.load import engine
@@ -22,7 +24,7 @@ from bench.workloads import workloads
 
 PICTURE = ROOT / "bench" / "results.png"
 LAST = CACHE / "bench" / "last.json"
-SPARK, CLUSTER, FAILOVER = "spark", "cluster", "failover"
+SPARK, CLUSTER, FAILOVER, TRANSACTIONS, SHARES = "spark", "cluster", "failover", "transactions", "shares"
 SPARK_SECONDS_MAX = 160.0
 SPARK_ROUNDS_MORE = 2
 """The JVM goes on compiling for a while."""
@@ -34,6 +36,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds-max", type=float, help="begin no round that would end later (220; 460 with Kafka)")
     parser.add_argument("--only", nargs="*", default=[], metavar="KEY", help="only these loads (see --list)")
+    parser.add_argument("--no-transactions", action="store_true", help="leave out the loads of transactions")
+    parser.add_argument("--no-shares", action="store_true", help="leave out the loads of share groups")
     parser.add_argument("--no-cluster", action="store_true", help="leave out the loads of three nodes")
     parser.add_argument("--no-spark", action="store_true", help="leave out the loads of Spark")
     parser.add_argument("--list", action="store_true", help="print the loads and end")
@@ -50,12 +54,23 @@ def measure(options: argparse.Namespace, console: Console) -> suite.Outcome:
     chosen = set(options.only)
     if SPARK in chosen:
         chosen = chosen - {SPARK} | set(spark.titles())
+    if TRANSACTIONS in chosen:
+        chosen = chosen - {TRANSACTIONS} | set(transaction_suite.titles())
+    if SHARES in chosen:
+        chosen = chosen - {SHARES} | set(share_suite.titles())
     brokers, nodes = {load.key for load in workloads()}, {CLUSTER, FAILOVER, *cluster.titles()}
-    if unknown := chosen - brokers - nodes - set(spark.titles()):
+    parts = set(spark.titles()) | set(transaction_suite.titles()) | set(share_suite.titles())
+    if unknown := chosen - brokers - nodes - parts:
         raise SystemExit(f"no such load: {', '.join(sorted(unknown))} (see --list)")
     outcome = suite.Outcome()
     if not chosen or chosen & brokers:
         outcome = measure_brokers(options, chosen & brokers, console)
+    for part, is_left_out in ((transaction_suite, options.no_transactions), (share_suite, options.no_shares)):
+        wanted = chosen & set(part.titles())
+        if not is_left_out and (not chosen or wanted):
+            with console.status("starting") as status:
+                say = partial(_say, console, status)
+                outcome.add(part.run(wanted, kafka=options.kafka, rounds=options.rounds, say=say))
     if not options.no_cluster and (not chosen or chosen & nodes):
         outcome.add(measure_clusters(options, chosen & nodes, console))
     if not options.no_spark and (not chosen or chosen & set(spark.titles())):
@@ -122,7 +137,9 @@ def main() -> int:
     if options.list:
         for load in workloads():
             console.print(f"{load.key:14} {load.title}")
-        for key, title in (cluster.titles() | spark.titles()).items():
+        for key, title in (
+            transaction_suite.titles() | share_suite.titles() | cluster.titles() | spark.titles()
+        ).items():
             console.print(f"{key:14} {title}")
         return 0
     end_nodes_when_terminated()

@@ -20,6 +20,7 @@ PEERS = {
     "machine": "the machine's limit",
     "memory": "rows from memory",
     "connector": 'format("kafka")',
+    "skidway": "at least once",
 }
 
 
@@ -41,6 +42,8 @@ class Bar:
     against: tuple[str, str] | None = None  # subject and load of the denominator; None for an absolute bar
     unit: str = ""
     scale: float = 1.0
+    beside: str = ""
+    """What is beside it, where the name of the peer does not say so."""
 
     def judge(self, outcome: Outcome) -> Judged:
         bound = self.at_least if self.at_least is not None else self.at_most
@@ -61,7 +64,7 @@ class Bar:
 
     def peer(self) -> str:
         assert self.against is not None
-        return PEERS[self.against[0]]
+        return self.beside or PEERS[self.against[0]]
 
 
 def bars() -> list[Bar]:
@@ -91,7 +94,43 @@ def bars() -> list[Bar]:
         Bar("start-up", "startup", "s", at_most=0.1, against=kafka("startup")),
         Bar("resident after 1 GB in and out", "memory", "rss", at_most=60, unit=" MB"),
     ]
-    return found + failover_bars() + spark_bars()
+    return found + transaction_bars() + share_bars() + failover_bars() + spark_bars()
+
+
+def transaction_bars() -> list[Bar]:
+    """With flush=os, as Kafka's."""
+    plain = "plain idempotent produce"
+    found = [
+        Bar(f"transactional produce, 100 ms each, to {plain}", "txstream", "ratio", at_least=0.9, unit="×"),
+        Bar(f"CPU per GB in transactions of 100 ms, to {plain}", "txstream", "cpu_ratio", at_most=1.1, unit="×"),
+    ]
+    for load, title in (("tx1x1", "1 record, 1 partition"), ("tx10x10", "10 records, 10 partitions")):
+        against = ("kafka", load)
+        found.append(Bar(f"commit p50, {title}", load, "commit", at_most=1, against=against))
+        found.append(Bar(f"begin to visible p50, {title}", load, "p50", at_most=1, against=against))
+    return found
+
+
+def share_bars() -> list[Bar]:
+    """With flush=sync; Kafka leaves syncs to the system."""
+    stream, single = "share group, 500 by 500", "share group, a request for each record"
+    ranges = "share group, an acknowledgement for each record, 500 in a request"
+    return [
+        Bar(stream, "shares-500", "records", at_least=300, unit=" k records/s", scale=1e3),
+        Bar(stream, "shares-500", "records", at_least=1.5, against=("kafka", "shares-500")),
+        Bar(ranges, "shares-ranges", "records", at_least=50, unit=" k records/s", scale=1e3),
+        Bar(ranges, "shares-ranges", "records", at_least=1.5, against=("kafka", "shares-ranges")),
+        Bar(single, "shares-one", "records", at_least=50, unit=" k records/s", scale=1e3),
+        Bar(single, "shares-one", "records", at_least=1.5, against=("kafka", "shares-one")),
+        Bar("share group, p99 of an acknowledgement", "shares-lat", "p99", at_most=10, unit=" ms"),
+        Bar("share group, first record after joining", "shares-join", "join_max", at_most=1_000, unit=" ms"),
+        _flat("CPU per record, 1,000 share groups", "shares-g1000", "shares-g1", "one group"),
+        _flat("CPU per record, share group with 10 M to go", "shares-deep", "shares-500", "less than a million"),
+    ]
+
+
+def _flat(title: str, load: str, other: str, beside: str) -> Bar:
+    return Bar(title, load, "cpu_record", at_most=1.5, against=("skidway", other), beside=beside)
 
 
 def failover_bars() -> list[Bar]:
@@ -119,6 +158,10 @@ def spark_bars() -> list[Bar]:
     return [
         *found,
         Bar("Spark sink", "spark-sink", "rows", at_least=0.5, against=("memory", "spark-sink")),
+        Bar("Spark sink, exactly once", "spark-once", "rows", at_least=0.8, against=("skidway", "spark-sink")),
+        Bar(
+            "Spark stream, exactly once", "spark-stream-once", "rows", at_least=0.8, against=("skidway", "spark-stream")
+        ),
         Bar(kernel, "spark-decode", "rows", at_least=10, unit=" M rows per CPU-second", scale=1e6),
     ]
 

@@ -8,11 +8,16 @@ import argparse
 import resource
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from skidway.limits import MIB
+from skidway.log.compaction import cleaning
 from skidway.log.compaction.compaction import CompactionResult
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
+from skidway.log.recovery.opening import open_log
 from skidway.log.settings import LogSettings
 from skidway.records.batch import read_header
 from skidway.records.record import Record, build_batch
@@ -42,7 +47,7 @@ def fill(log: Log, keys: int, repeated: int, value_bytes: int, codec: int = 0) -
         batch = build_batch([Record(0, NOW, b"customer-%011d" % n, value, ()) for n in chunk], codec=codec)
         log.append(batch, read_header(batch), 0, NOW)
     log.roll(NOW)
-    ticket = log.checkpoint()
+    ticket = checkpointing.begin(log)
     assert ticket is not None
     ticket.run()
     log.finish_sync(ticket)
@@ -51,7 +56,7 @@ def fill(log: Log, keys: int, repeated: int, value_bytes: int, codec: int = 0) -
 
 
 def compact(log: Log, root: str) -> tuple[CompactionResult, float]:
-    compaction = log.begin_compaction(NOW, "bench")
+    compaction = cleaning.begin(log, NOW, "bench")
     assert compaction is not None
     started = time.perf_counter()
     ticket = compaction.clean(ChildCompactor(root))
@@ -73,7 +78,7 @@ def measured(
         disk = RealDisk(root)
         try:
             disk.make_directory("bench-0")
-            log = Log.open(
+            log = open_log(
                 disk, "bench-0", replace(SETTINGS), clean=True, recovery_point=0, start_offset=None, now_ms=NOW
             )
             size = fill(log, keys, repeated, value_bytes, codec)

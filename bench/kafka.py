@@ -16,7 +16,9 @@ import sys
 import threading
 from pathlib import Path
 
-from bench.subject import CACHE, Subject, Unavailable, free_port
+from bench.maven import fetch
+from bench.subject import Subject, Unavailable
+from skidway.testing.free_ports import free_ports
 
 VERSION = os.environ.get("BENCH_KAFKA_VERSION", "4.3.1")
 CLUSTER_ID = "c2tpZHdheS1iZW5jaDEyMw"
@@ -32,43 +34,12 @@ JVM = [
     "-Djava.awt.headless=true",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 ]
-POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>bench</groupId><artifactId>kafka</artifactId><version>1</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
-    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-  </dependencies>
-</project>
-"""
 
 
 def jars() -> Path:
-    """The folder with Kafka's jars, fetched once into .cache/kafka."""
-    folder = CACHE / "kafka" / VERSION
-    if folder.is_dir():
-        return folder
-    if shutil.which("mvn") is None:
-        raise Unavailable("Apache Kafka skipped: `mvn` (Maven) is not installed, so its jars cannot be fetched")
-    work = CACHE / "kafka" / f"fetch-{os.getpid()}"
-    work.mkdir(parents=True, exist_ok=True)
-    try:
-        (work / "pom.xml").write_text(POM.format(version=VERSION))
-        command = ["mvn", "-q", "-B", "dependency:copy-dependencies"]
-        command += ["-DincludeScope=runtime", f"-DoutputDirectory={work / 'lib'}"]
-        result = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=600)
-        if result.returncode != 0 or not list((work / "lib").glob("kafka_*.jar")):
-            said = (result.stdout + result.stderr).strip()[-500:]
-            raise Unavailable(f"Apache Kafka {VERSION} skipped: Maven could not fetch it: {said}")
-        try:
-            (work / "lib").rename(folder)
-        except OSError:
-            # Another run may have finished the same download in the meantime.
-            if not folder.is_dir():
-                raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return folder
+    """The folder with Kafka's jars."""
+    needed = f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36"
+    return fetch("Apache Kafka", "kafka", VERSION, *needed)
 
 
 def jvm_flags(heap: str) -> list[str]:
@@ -90,7 +61,7 @@ class Kafka(Subject):
         return {"flush.messages": "1"} if flush == "sync" else {}
 
     def launch(self, folder: Path) -> subprocess.Popen[bytes]:
-        port, controller = free_port(), free_port()
+        port, controller = free_ports(), free_ports()
         self.bootstrap = f"127.0.0.1:{port}"
         settings = properties(folder, 1, port, {1: controller}) | self.overrides
         return launch_node(folder, settings, self.jvm)

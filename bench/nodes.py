@@ -18,13 +18,14 @@ from pathlib import Path
 from bench import kafka
 from bench.broker import COMMAND
 from bench.frames import BenchError
-from bench.subject import cpu_seconds, free_port, resident_mb
+from bench.subject import cpu_seconds, resident_mb
 from skidway.blocking_client.addresses import Address
 from skidway.blocking_client.admin import Admin
 from skidway.blocking_client.cluster import Cluster, Partition
 from skidway.blocking_client.cluster_admin import ClusterAdmin
 from skidway.blocking_client.errors import ClientError
 from skidway.blocking_client.offsets import LATEST, find_offsets
+from skidway.testing.free_ports import free_ports
 from skidway.wire.schema.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -59,7 +60,7 @@ class Nodes(ABC):
 
     def __init__(self, count: int = 3) -> None:
         self.numbers = list(range(1, count + 1))
-        self.ports = {number: free_port() for number in self.numbers}
+        self.ports = {number: free_ports() for number in self.numbers}
         self.startup_s = 0.0
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -259,7 +260,7 @@ class KafkaNodes(Nodes):
 
     def __init__(self, count: int = 3, heap: str = "1G") -> None:
         super().__init__(count)
-        self.controllers = {number: free_port() for number in self.numbers}
+        self.controllers = {number: free_ports() for number in self.numbers}
         self.jvm = kafka.jvm_flags(heap)
 
     def launch(self, number: int, folder: Path) -> subprocess.Popen[bytes]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import cluster, failover, spark
+from bench import cluster, failover, share_suite, shares, spark, transaction_suite, transactions
 from bench.bars import LIMIT_OF, judge
 from bench.load import engine
 from bench.subject import ROOT
@@ -22,7 +22,8 @@ HEADING = """# Results
 Written by `make bench` and `make bench-kafka`, newest first. Ratios within one section can be trusted: the subjects
 took turns on the same machine. Absolute figures depend on the machine and its neighbours. The newest run beside Apache
 Kafka as a picture: [results.png](results.png); `bench/picture.py` draws the one of the README. What each load does:
-`bench/workloads.py`, `bench/cluster.py`, `bench/failover.py`, `bench/spark.py`; the bars: `bench/bars.py`.
+`bench/workloads.py`, `bench/transactions.py`, `bench/shares.py`, `bench/cluster.py`, `bench/failover.py`,
+`bench/spark.py`; the bars: `bench/bars.py`.
 """
 Rows = list[list[str]]
 
@@ -182,6 +183,36 @@ def _all_tables(outcome: Outcome) -> list[tuple[str, list[str], Rows]]:
         ),
         ("Groups (ms: less is better)", ["load", "Skidway", "Kafka", "ratio"], group_rows(outcome)),
         ("Footprint", ["", "Skidway", "Kafka"], footprint_rows(outcome)),
+        (
+            f"Transactions: {transactions.PRODUCERS} producers as fast as they can; one, until a reader sees it",
+            [
+                "per transaction",
+                "Skidway tx/s",
+                "Kafka tx/s",
+                "Skidway CPU ms/tx",
+                "Kafka CPU ms/tx",
+                "Skidway visible p50 / p99 ms",
+                "Kafka visible p50 / p99 ms",
+                "Skidway commit p50 ms",
+                "Kafka commit p50 ms",
+            ],
+            transaction_suite.rows(outcome),
+        ),
+        (
+            "Transactions beside plain produce, and at rest",
+            ["load", "Skidway", "Kafka"],
+            transaction_suite.more_rows(outcome),
+        ),
+        (
+            f"Share groups: {share_suite.MEMBERS} members, {shares.PARTITIONS} partitions, {shares.VALUE_BYTES} B",
+            share_suite.HEADS,
+            share_suite.rows(outcome),
+        ),
+        (
+            "Share groups: p50 / p99 until an acknowledgement is answered, joining, memory",
+            ["load", "Skidway", "Kafka", "the machine"],
+            share_suite.more_rows(outcome),
+        ),
         ("Three nodes on this machine", ["load", "Skidway", "Kafka"], cluster.rows(outcome)),
         (
             "Longest gap between acknowledgements when a node of three goes: p50 / p99 / max",

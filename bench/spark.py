@@ -49,7 +49,9 @@ LOADS = [
     SparkLoad("pair", "source, key and value"),
     SparkLoad("backfill", "backfill of closed segments, 6 columns"),
     SparkLoad("sink", "sink, key and value"),
+    SparkLoad("once", "sink, key and value, exactly once"),
     SparkLoad("stream", "stream, source → sink, key and value"),
+    SparkLoad("stream-once", "stream, source → sink, key and value, exactly once"),
     SparkLoad("start", "start and end of a stream: CPU seconds"),
 ]
 START = PREFIX + "start"

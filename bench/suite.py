@@ -42,7 +42,9 @@ class Outcome:
         self.seconds += other.seconds
 
 
-class _Samples:
+class Samples:
+    """Figures of every round."""
+
     def __init__(self) -> None:
         self.taken: dict[str, dict[str, list[Figures]]] = {}
 
@@ -91,7 +93,7 @@ def measure_startups(subject: Subject, times: int) -> list[float]:
 def run(subjects: list[tuple[Subject, int]], *, rounds: int, chosen: set[str], seconds_max: float, say: Say) -> Outcome:
     """Subjects come with the number of warm-up rounds they need: a JVM is slow until its hot code is compiled."""
     began = time.monotonic()
-    outcome, samples = Outcome(), _Samples()
+    outcome, samples = Outcome(), Samples()
     loads = [one for one in workloads() if not chosen or one.key in chosen]
     _look_around(outcome)
     with contextlib.ExitStack() as stack:
@@ -135,7 +137,7 @@ def _look_around(outcome: Outcome) -> None:
 
 
 def _round(
-    ready: list[Subject], loads: list[Workload], samples: _Samples, outcome: Outcome, say: Say, where: str
+    ready: list[Subject], loads: list[Workload], samples: Samples, outcome: Outcome, say: Say, where: str
 ) -> None:
     say(f"{where}: the machine's limits")
     for limit, figures in limits(0.6).items():
@@ -150,7 +152,7 @@ def _round(
 
 
 def _open(
-    stack: contextlib.ExitStack, subject: Subject, warm_ups: int, loads: list[Workload], samples: _Samples, say: Say
+    stack: contextlib.ExitStack, subject: Subject, warm_ups: int, loads: list[Workload], samples: Samples, say: Say
 ) -> None:
     say(f"{subject.name}: start-up")
     for taken in measure_startups(subject, 2):
@@ -167,7 +169,7 @@ def _open(
                 load.run(subject, load.seconds)
 
 
-def _measure(subject: Subject, load: Workload, samples: _Samples, outcome: Outcome, say: Say, where: str) -> None:
+def _measure(subject: Subject, load: Workload, samples: Samples, outcome: Outcome, say: Say, where: str) -> None:
     if not subject.running():
         return
     say(f"{where}: {subject.name}: {load.title}")

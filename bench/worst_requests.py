@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from skidway.broker.api.table import EXPERIMENTAL, SERVED
+from skidway.broker.api.table import SERVED
 from skidway.records.record import Record, build_batch
 from skidway.wire.headers import write_request_header
 from skidway.wire.message import Field, Message
@@ -48,12 +48,11 @@ class Worst:
 
 def worst_requests(world: World, elements: int, only: int | None = None) -> Iterator[Worst]:
     """Of every API that a broker serves, to clients and to other nodes, in the newest version that it serves; or only
-    of the one with that key, be it experimental."""
-    rows = {**SERVED, **EXPERIMENTAL}
+    of the one with that key."""
     for key in SERVED if only is None else [only]:
-        version = rows[key].versions[1]
+        version = SERVED[key].versions[1]
         cls = api(key).request.message
-        filler = _Filler(world, version, min(elements, (rows[key].elements_max or elements) - 10))
+        filler = _Filler(world, version, min(elements, (SERVED[key].elements_max or elements) - 10))
         arrays = [each for each in cls.__fields__ if each.kind == "array" and version in each.versions]
         yield Worst(key, version, "small", _encoded(key, version, filler.message(cls, None, 0)))
         for each in arrays:
@@ -155,6 +154,9 @@ VALUES: dict[str, Callable[[World, int], Any]] = {
     "config_operation": lambda world, number: 0,
     "value": lambda world, number: "1",
     "acks": lambda world, number: 1,
+    "acknowledge_types": lambda world, number: 1,
+    "first_offset": lambda world, number: number,
+    "last_offset": lambda world, number: number,
     "timeout_ms": lambda world, number: 10_000,
     "group_id": lambda world, number: f"group-{number}",
     "groups": lambda world, number: f"group-{number}",

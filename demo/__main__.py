@@ -29,7 +29,9 @@ from skidway.spark.pipelines.archive import Archive, ArchiveOptions
 from skidway.spark.pipelines.insights import Insights, InsightsOptions
 from skidway.spark.pipelines.options import Trigger
 from skidway.spark.pipelines.route import Route, RouteOptions
-from skidway.spark.pipelines.running import Status, count
+from skidway.spark.pipelines.running import count
+from skidway.spark.pipelines.status import Status, now_ms
+from skidway.spark.pipelines.waiting import Waiting
 from skidway.testing import Broker
 
 TRIGGER = Trigger(2_000)
@@ -44,6 +46,7 @@ class Running:
     pipeline: Any
     query: Any = None
     status: Status = field(default_factory=lambda: Status(""))
+    waiting: Waiting = field(default_factory=Waiting)
     seen: int = -1
 
     def look(self) -> None:
@@ -53,7 +56,7 @@ class Running:
         for progress in self.query.recentProgress:
             if progress["batchId"] > self.seen and progress["durationMs"].get("addBatch") is not None:
                 self.seen = progress["batchId"]
-                count(self.status, progress)
+                count(self.status, progress, self.waiting, now_ms())
 
 
 def pipelines(bootstrap: str, out: Path) -> list[Running]:

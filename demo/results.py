@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 from rich.console import Console
 from rich.table import Table
 
-from skidway.client import dead_letter_headers as letters
+from skidway.records import dead_letter_headers as letters
 from skidway.spark.pipelines import clickstream
 from skidway.spark.pipelines.report import Findings
 

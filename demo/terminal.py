@@ -5,7 +5,8 @@
 
 A line that begins with `$ ` is a command, what follows it is what it prints (`…` stands for anything; nothing shown
 means that anything may be printed). `skidway serve` and `skidway cluster start` run beside the shell until the page
-starts another one or ends; they get free ports, and 9092, 9093 and 9094 in the page mean those. Comments steer what a
+starts another one or ends; they get free ports, and 9092, 9093, 9094 and 8082 (HTTP, if the
+page names it) in the page mean those. Comments steer what a
 reader does by hand:
 
     <!-- not run: why -->     the next block is not run
@@ -18,7 +19,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,13 +27,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from skidway.testing.free_ports import free_ports
+
 PIECE = re.compile(
     r"^```console\n(?P<block>.*?)^```$|^```\w*\n.*?^```$|^<!-- (?P<word>not run|run): (?P<rest>.*?) -->$"
     r"|^<!-- (?P<sign>stop the broker|output varies) -->$",
     re.MULTILINE | re.DOTALL,
 )
 SERVERS = ("skidway serve", "skidway cluster start")
-PORTS = (9092, 9093, 9094)
+HTTP_PORT = 8082
+PORTS = (9092, 9093, 9094, HTTP_PORT)
 FAILURES = ("error:", "degraded", "unavailable", "skidway:")
 """What is shown for a command that ends with another exit code than 0 begins with one of these."""
 START_TIMEOUT_S = 60.0
@@ -129,6 +132,8 @@ class Story:
             if "--listen" in words:
                 del words[words.index("--listen") : words.index("--listen") + 2]
             words += ["--ready-file", str(ready[0]), "--listen", f"127.0.0.1:{first}"]
+            if str(HTTP_PORT) in self.page:
+                words += ["--http", f"127.0.0.1:{self._ports[HTTP_PORT]}"]
         else:
             directory = self.folder / words[words.index("--data-dir") + 1]
             ready = [directory / f"node-{number}.ready" for number in (1, 2, 3)]
@@ -138,12 +143,14 @@ class Story:
         for file in ready:
             file.unlink(missing_ok=True)
         with open(self.folder / "story.log", "ab") as log:
+            before = log.tell()
             self._server = subprocess.Popen(
                 [sys.executable, "-m", "skidway", *words], cwd=self.folder, stdout=log, stderr=log
             )
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not all(file.exists() for file in ready):
-            said = (self.folder / "story.log").read_text(errors="replace")
+        said = ""
+        while not all(file.exists() for file in ready) or (words[0] == "serve" and " ready on " not in said):
+            said = (self.folder / "story.log").read_text(errors="replace")[before:]
             assert self._server.poll() is None, f"{step.command} ended: {said[-2000:]}"
             assert time.monotonic() < deadline, f"{step.command} is not ready: {said[-2000:]}"
             time.sleep(0.05)
@@ -215,21 +222,3 @@ def fits(typed: Typed) -> bool:
 def tidied(text: str) -> list[str]:
     """Runs of blanks count as one: columns are as wide as what is in them."""
     return [re.sub(r" +", " ", line.rstrip()) for line in text.strip().splitlines()]
-
-
-def free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody uses now."""
-    for first in range(20_000 + os.getpid() % 8_000, 32_000, count):
-        sockets = []
-        try:
-            for port in range(first, first + count):
-                one = socket.socket()
-                sockets.append(one)
-                one.bind(("127.0.0.1", port))
-            return first
-        except OSError:
-            continue
-        finally:
-            for one in sockets:
-                one.close()
-    raise OSError("no free ports")

@@ -1,17 +1,21 @@
-"""Clients beyond Python's own, against one broker: `python interop/run.py [java] [kafkajs] [kcat] [franz-go] [spark]`;
-`CLIENTS` has the names of all. The broker serves transactions, which are being built.
+"""Clients beyond Python's own: `python interop/run.py [java] [kafkajs] [kcat] [franz-go] [spark] [sqs-go]`;
+`CLIENTS` has the names of all.
 
-Starts a Skidway broker, or uses the one at SKIDWAY_CONFORMANCE_BOOTSTRAP. What a client needs comes from its package
+Each client has a Skidway broker of its own, and two clients run at a time; the broker at
+SKIDWAY_CONFORMANCE_BOOTSTRAP, if one is named, has them one after another. What a client needs comes from its package
 registry, once, into .cache/interop. Prints PASS, FAIL or SKIP with the reason; ends with 1 if anything failed.
 A missing tool or an unreachable registry is a SKIP: it says nothing about the broker.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +23,10 @@ HERE = Path(__file__).parent.resolve()
 CACHE = HERE.parent / ".cache" / "interop"
 FETCH_TIMEOUT_S = 600
 RUN_TIMEOUT_S = 600
+GIVEN = "SKIDWAY_CONFORMANCE_BOOTSTRAP"
+AT_A_TIME = 2
+# Programs that live for seconds: the optimising compiler and threads for garbage cost more than they save.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DEBS = ("kcat", "librdkafka1", "libyajl2")
 
 
@@ -58,6 +66,12 @@ def java_transactions() -> Command:
     return java("Transactions.java")
 
 
+def java_shares() -> Command:
+    """Share groups; with a restart, of a broker of its own, at the end."""
+    program, _ = java("Shares.java")
+    return [sys.executable, str(HERE / "java" / "shares.py"), *program], {}
+
+
 def java_steady() -> Command:
     """Java before 4.0: every transaction of a producer has the same epoch."""
     return java("SteadyTransactions.java", "java-steady", "3.9.1")
@@ -72,18 +86,26 @@ def streams() -> Command:
     # It starts itself several times, so it is compiled before.
     source, classes = HERE / "streams" / "WordCount.java", jars / "classes"
     fetch([tool("javac"), "-cp", f"{jars}/*", "-d", str(classes), str(source)])
-    quick = ["-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    return [program, *quick, "-cp", f"{classes}:{jars}/*", "WordCount"], {}
+    return [program, "-Xmx256M", "-cp", f"{classes}:{jars}/*", "WordCount"], {}
 
 
-def dump() -> Command:
-    """Kafka's tool that reads segments, indexes and snapshots."""
+def tools(script: str) -> Command:
     tool("java")
     jars = CACHE / "tools"
     if not list(jars.glob("kafka-tools-4*.jar")):
         copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
         fetch([tool("mvn"), "-q", "-B", "-f", str(HERE / "tools" / "pom.xml"), *copy])
-    return [sys.executable, str(HERE / "tools" / "dump.py"), str(jars)], {}
+    return [sys.executable, str(HERE / "tools" / script), str(jars)], {}
+
+
+def dump() -> Command:
+    """Kafka's tool that reads segments, indexes and snapshots."""
+    return tools("dump.py")
+
+
+def share_tools() -> Command:
+    """Kafka's tools for share groups."""
+    return tools("shares.py")
 
 
 def kafkajs() -> Command:
@@ -132,31 +154,87 @@ def spark() -> Command:
     return [sys.executable, str(HERE / "spark" / "interop.py"), str(jars)], {}
 
 
+def sqs(language: str, folder: Path) -> Command:
+    """An AWS SDK, with brokers of its own that answer SQS."""
+    if os.environ.get(GIVEN):
+        raise Skipped(f"the broker at {GIVEN} is asked for Kafka's protocol alone")
+    return [sys.executable, str(HERE / "sqs" / "doors.py"), language, str(folder)], {}
+
+
+def sqs_javascript() -> Command:
+    tool("node")
+    folder, wanted = CACHE / "sqs-javascript", HERE / "sqs" / "js" / "package.json"
+    fetched = folder / "fetched.json"
+    if not fetched.exists() or fetched.read_text() != wanted.read_text():
+        npm = tool("npm")
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(wanted, folder)
+        fetch([npm, "install", "--silent", "--no-package-lock"], cwd=folder)
+        shutil.copy(wanted, fetched)
+    return sqs("javascript", folder)
+
+
+def sqs_java() -> Command:
+    tool("java")
+    folder, pom = CACHE / "sqs-java", HERE / "sqs" / "java" / "pom.xml"
+    version = re.search(r"<artifactId>sqs</artifactId>\s*<version>(.*)</version>", pom.read_text())
+    assert version is not None
+    if not (folder / f"sqs-{version[1]}.jar").exists():
+        copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+        shutil.rmtree(folder, ignore_errors=True)  # jars of another version would be in the way
+        fetch([tool("mvn"), "-q", "-B", "-f", str(pom), *copy])
+    return sqs("java", folder)
+
+
+def sqs_go() -> Command:
+    folder = CACHE / "sqs-go"
+    folder.mkdir(parents=True, exist_ok=True)
+    # The guide's program is built as well, so go is needed even if this one is there.
+    fetch([tool("go"), "build", "-o", str(folder / "sqs"), "."], cwd=HERE / "sqs" / "go")
+    return sqs("go", folder)
+
+
 CLIENTS: dict[str, Callable[[], Command]] = {
+    "spark": spark,
+    "streams": streams,
     "java": java,
     "java-transactions": java_transactions,
+    "java-shares": java_shares,
     "java-steady": java_steady,
-    "streams": streams,
     "dump": dump,
+    "share-tools": share_tools,
+    "sqs-java": sqs_java,
+    "sqs-javascript": sqs_javascript,
+    "sqs-go": sqs_go,
     "kafkajs": kafkajs,
     "kcat": kcat,
     "franz-go": franz_go,
-    "spark": spark,
 }
+"""Those that take longest come first: so two at a time end at about the same time."""
 
 
-def run(name: str, bootstrap: str) -> bool:
+_fetching = threading.Lock()
+"""Two package managers of one kind may disturb each other."""
+
+
+def run(name: str) -> bool:
     """False if the client ran and found something wrong."""
     try:
-        command, environment = CLIENTS[name]()
+        with _fetching:
+            command, environment = CLIENTS[name]()
     except Skipped as reason:
         print(f"SKIP {name}: {reason}", flush=True)
         return True
+    with broker() as bootstrap:
+        return succeeds(name, [*command, bootstrap], environment)
+
+
+def succeeds(name: str, command: list[str], environment: dict[str, str]) -> bool:
     started = time.monotonic()
     try:
         done = subprocess.run(
-            [*command, bootstrap],
-            env={**os.environ, **environment},
+            command,
+            env={"JDK_JAVA_OPTIONS": JAVA_OPTIONS, **os.environ, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -176,12 +254,12 @@ def run(name: str, bootstrap: str) -> bool:
 
 @contextmanager
 def broker() -> Iterator[str]:
-    if given := os.environ.get("SKIDWAY_CONFORMANCE_BOOTSTRAP"):
+    if given := os.environ.get(GIVEN):
         yield given
         return
     from skidway.testing import Broker
 
-    with Broker(experimental_transactions=True, transactions={"timeout_check_ms": 300}) as started:
+    with Broker(transactions={"timeout_check_ms": 300}, groups={"share_lock_ms_min": 1_000}) as started:
         yield started.bootstrap
 
 
@@ -189,8 +267,8 @@ def main(names: list[str]) -> int:
     if unknown := set(names) - set(CLIENTS):
         print(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(CLIENTS)}", file=sys.stderr)
         return 2
-    with broker() as bootstrap:
-        results = [run(name, bootstrap) for name in names or CLIENTS]
+    with ThreadPoolExecutor(1 if os.environ.get(GIVEN) else AT_A_TIME) as pool:
+        results = list(pool.map(run, names or CLIENTS))
     return 0 if all(results) else 1
 
 

@@ -1,6 +1,8 @@
 """For all tests: this directory's modules can be imported, and no test fails because the machine is slow."""
 
 import signal
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -89,16 +91,37 @@ class SkipCount:
             terminalreporter.write_line(f"SKIPPED for a reason that tests/skips.txt does not list: {line}", red=True)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Without the slow tests a file that has no others is not imported: every worker would do it."""
+    if "not slow" not in config.option.markexpr or TESTS not in collection_path.parents:
+        return None
+    place = f"{TESTS.name}/{collection_path.relative_to(TESTS).as_posix()}"
+    return slow_list().has_all_of(place) or None
+
+
+@cache
+def slow_list() -> SlowList:
+    return SlowList(choices())
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What tests/slow.txt names is marked `slow`. The long tests may take as long as a slow machine needs; the default
     bound is for the others."""
-    slow = SlowList(choices())
+    slow = slow_list()
     for item in items:
         if place_of(item.nodeid, config) in slow:
             item.add_marker("slow")
         if item.get_closest_marker("chaos") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(CHAOS_TIMEOUT_S))
+        if shares_with_its_module(item) and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def shares_with_its_module(item: pytest.Item) -> bool:
+    """It has a fixture that is made once for its module, mostly a broker: in another worker it would be made again."""
+    made = getattr(item, "_fixtureinfo", None)
+    return made is not None and any(found[-1].scope == "module" for found in made.name2fixturedefs.values())
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,7 @@ func main() {
 	check("admin", admin)
 	check("a waiting consumer wakes up", wakeUp)
 	transactions()
+	shares()
 }
 
 func check(what string, body func(context.Context)) {

@@ -1,4 +1,5 @@
-// Transactions of Java's kafka-clients, which take a new epoch at every end: `java -cp 'jars/*' Transactions.java host:port`.
+// Transactions of Java's kafka-clients, at every level of `transaction.version`: `java -cp 'jars/*' Transactions.java host:port`.
+// At level 2 a producer takes a new epoch at every end; below it keeps the one it has. The cluster ends at level 2.
 // Every check prints "ok <what>"; the first that fails ends the program with its reason.
 
 import java.time.Duration;
@@ -29,21 +30,38 @@ public class Transactions {
         bootstrap = args[0];
         admin = Admin.create(Map.of("bootstrap.servers", bootstrap, "default.api.timeout.ms", 20000, "request.timeout.ms", 8000));
         check("transactions of version 2 are finalized", Transactions::feature);
-        check("commit and abort over several partitions", Transactions::commitAndAbort);
-        check("an epoch for every transaction", Transactions::epochs);
-        check("many batches in flight", Transactions::inFlight);
-        check("empty transactions", Transactions::empty);
-        check("a newcomer fences a zombie", Transactions::fencing);
-        check("a transaction that takes too long", Transactions::timeout);
-        for (String protocol : List.of("classic", "consumer")) {
-            check("read, process and write, group protocol " + protocol, () -> copy(protocol));
+        checks(2);
+        try {
+            check("downgrade to version 1", () -> change(1));
+            checks(1);
+            check("downgrade to version 0", () -> change(0));
+            check("commit and abort over several partitions at version 0", Transactions::commitAndAbort);
+            check("a newcomer fences a zombie at version 0", Transactions::fencing);
+            check("read, process and write at version 0", () -> copy("consumer"));
+            check("a producer goes on while the version changes", Transactions::changingOver);
+            check("what cannot be is refused", Transactions::refused);
+        } finally {
+            change(2);
         }
-        check("list and describe", Transactions::listAndDescribe);
-        check("fence producers", Transactions::fenceProducers);
-        check("terminate a transaction by its id", Transactions::terminate);
-        check("abort a transaction in its partition", Transactions::abortInPartition);
         admin.close(Duration.ofSeconds(2));
         System.exit(0);
+    }
+
+    static void checks(int level) {
+        String at = " at version " + level;
+        check("commit and abort over several partitions" + at, Transactions::commitAndAbort);
+        check("epochs" + at, () -> epochs(level == 2 ? 5 : 0));
+        check("many batches in flight" + at, Transactions::inFlight);
+        check("empty transactions" + at, Transactions::empty);
+        check("a newcomer fences a zombie" + at, Transactions::fencing);
+        check("a transaction that takes too long" + at, Transactions::timeout);
+        for (String protocol : List.of("classic", "consumer")) {
+            check("read, process and write, group protocol " + protocol + at, () -> copy(protocol));
+        }
+        check("list and describe" + at, Transactions::listAndDescribe);
+        check("fence producers" + at, Transactions::fenceProducers);
+        check("terminate a transaction by its id" + at, Transactions::terminate);
+        check("abort a transaction in its partition" + at, Transactions::abortInPartition);
     }
 
     static void check(String what, Check body) {
@@ -53,6 +71,11 @@ public class Transactions {
         } catch (Throwable problem) {
             System.out.println("FAIL " + what);
             problem.printStackTrace(System.out);
+            try {
+                change(2);
+            } catch (Exception gone) {
+                System.out.println("the level stays: " + gone);
+            }
             System.exit(1);
         }
     }
@@ -138,9 +161,65 @@ public class Transactions {
         }
     }
 
-    static void feature() throws Exception {
+    static int level() throws Exception {
         FinalizedVersionRange found = admin.describeFeatures().featureMetadata().get().finalizedFeatures().get("transaction.version");
-        same(found.maxVersionLevel(), (short) 2);
+        return found == null ? 0 : found.maxVersionLevel();
+    }
+
+    static void feature() throws Exception {
+        same(level(), 2);
+        SupportedVersionRange supported = admin.describeFeatures().featureMetadata().get().supportedFeatures().get("transaction.version");
+        same(supported.minVersion(), (short) 0);
+        same(supported.maxVersion(), (short) 2);
+    }
+
+    static void update(int level, FeatureUpdate.UpgradeType type, boolean validateOnly) throws Exception {
+        admin.updateFeatures(Map.of("transaction.version", new FeatureUpdate((short) level, type)),
+            new UpdateFeaturesOptions().validateOnly(validateOnly)).all().get();
+    }
+
+    static void change(int level) throws Exception {
+        if (level() == level) return;
+        update(level, level > level() ? FeatureUpdate.UpgradeType.UPGRADE : FeatureUpdate.UpgradeType.SAFE_DOWNGRADE, false);
+        for (int tries = 0; level() != level; tries++) {
+            that(tries < 100, "still " + level());
+            Thread.sleep(50);
+        }
+    }
+
+    static void refused() throws Exception {
+        int before = level();
+        update(before, FeatureUpdate.UpgradeType.SAFE_DOWNGRADE, true);
+        for (int level : new int[] {3, 1000}) {
+            try {
+                update(level, FeatureUpdate.UpgradeType.UPGRADE, false);
+                throw new AssertionError("there is no level " + level);
+            } catch (ExecutionException expected) {
+                that(expected.getCause() instanceof InvalidUpdateVersionException, "found " + expected.getCause());
+            }
+        }
+        same(level(), before);
+    }
+
+    /** It hears of another version by a connection that it opens later, or never; either way it goes on. */
+    static void changingOver() throws Exception {
+        String topic = topic(1);
+        List<String> expected = new ArrayList<>();
+        try (Producer<String, String> producer = producer(topic, Map.of("connections.max.idle.ms", 100))) {
+            for (int level : new int[] {0, 2, 1, 2, 0}) {
+                change(level);
+                Thread.sleep(300);
+                for (int number = 0; number < 3; number++) {
+                    producer.beginTransaction();
+                    // Written before the commit: a producer changes over at that moment, and what it has not sent by then
+                    // it would send by the other version's rules.
+                    producer.send(new ProducerRecord<>(topic, 0, null, level + "-" + number)).get();
+                    producer.commitTransaction();
+                    expected.add(level + "-" + number);
+                }
+            }
+        }
+        eventually(topic, 0, expected);
     }
 
     static void commitAndAbort() throws Exception {
@@ -158,7 +237,7 @@ public class Transactions {
         for (int partition = 0; partition < 2; partition++) eventually(second, partition, List.of("0", "2", "4"));
     }
 
-    static void epochs() throws Exception {
+    static void epochs(int expected) throws Exception {
         String topic = topic(1);
         try (Producer<String, String> producer = producer(topic)) {
             for (int number = 0; number < 5; number++) {
@@ -167,7 +246,7 @@ public class Transactions {
                 producer.commitTransaction();
             }
             await(topic, "CompleteCommit");
-            same(admin.describeTransactions(List.of(topic)).description(topic).get().producerEpoch(), 5);
+            same(admin.describeTransactions(List.of(topic)).description(topic).get().producerEpoch(), expected);
         }
     }
 

@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,19 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+
+from skidway.spark.pipelines.running import SLOW_START, START_ATTEMPTS_MAX
+from skidway.testing.free_ports import free_ports
 
 SPARK_HOME = Path(pyspark.__file__).parent
 ROWS = 20_000
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
-START_TIMEOUT_S = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+START_TIMEOUT_S = 180.0
 
 
 @contextmanager
@@ -62,7 +58,7 @@ def daemon(scratch: Path, name: str, *words: str, ready: str) -> Iterator[None]:
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -70,7 +66,7 @@ def daemon(scratch: Path, name: str, *words: str, ready: str) -> Iterator[None]:
 
 @contextmanager
 def cluster(scratch: Path) -> Iterator[str]:
-    port = free_port()
+    port = free_ports()
     master = f"spark://127.0.0.1:{port}"
     at = ["--host", "127.0.0.1"]
     package = "org.apache.spark.deploy"
@@ -80,7 +76,7 @@ def cluster(scratch: Path) -> Iterator[str]:
             "master",
             f"{package}.master.Master",
             *at,
-            *("--port", str(port), "--webui-port", str(free_port())),
+            *("--port", str(port), "--webui-port", str(free_ports())),
             ready="I have been elected leader",
         ),
         daemon(
@@ -88,7 +84,7 @@ def cluster(scratch: Path) -> Iterator[str]:
             "worker",
             f"{package}.worker.Worker",
             *at,
-            *("--webui-port", str(free_port()), "--cores", "2", "--memory", "1g", master),
+            *("--webui-port", str(free_ports()), "--cores", "2", "--memory", "1g", master),
             ready="Successfully registered with master",
         ),
     ):
@@ -165,16 +161,22 @@ class Interop:
             .load()
             .select("key", "value", "headers")
         )
-        query = (
+        writing = (
             stream.writeStream.format(writer)
             .option("kafka.bootstrap.servers", self.bootstrap)
             .option("topic", target)
             .option("checkpointLocation", str(self.scratch / f"checkpoint-{target}"))
             .trigger(availableNow=True)
-            .start()
         )
-        if not query.awaitTermination(120):
-            raise SystemExit(f"the stream from {reader} to {writer} did not end")
+        for attempts_left in reversed(range(START_ATTEMPTS_MAX)):
+            try:
+                if writing.start().awaitTermination(300):
+                    return
+                raise SystemExit(f"the stream from {reader} to {writer} did not end")
+            except StreamingQueryException as error:
+                # Spark gives the Python process of a source ten seconds to start: too few on a busy machine.
+                if SLOW_START not in str(error) or not attempts_left:
+                    raise
 
 
 def payload(rows: list[Any]) -> list[Any]:

@@ -149,7 +149,7 @@ def check_offsets(lines: list[str], ids: list[str]) -> None:
 def main(jars: str) -> int:
     with tempfile.TemporaryDirectory(prefix="skidway-dump-") as folder:
         data = Path(folder, "data")
-        with Broker(data_dir=data, experimental_transactions=True) as broker:
+        with Broker(data_dir=data) as broker:
             transactions(broker.bootstrap)
             same(broker.stop(), 0)
         dump = Dump(jars, data)

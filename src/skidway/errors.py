@@ -161,6 +161,10 @@ class ProtocolError(Exception):
         self.message = message or None
 
 
+class ClusterAuthorizationFailed(ProtocolError):
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
 class UnknownServerError(ProtocolError):
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -333,6 +337,10 @@ class TopicDeletionDisabled(ProtocolError):
 
 class FencedLeaderEpoch(ProtocolError):
     code = ErrorCode.FENCED_LEADER_EPOCH
+
+
+class FencedStateEpoch(ProtocolError):
+    code = ErrorCode.FENCED_STATE_EPOCH
 
 
 class UnknownLeaderEpoch(ProtocolError):
@@ -515,3 +523,21 @@ class EligibleLeadersNotAvailable(ProtocolError):
 
 class NoReassignmentInProgress(ProtocolError):
     code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+class InvalidRecordState(ProtocolError):
+    """Somebody speaks of records that are not theirs, or not any more."""
+
+    code = ErrorCode.INVALID_RECORD_STATE
+
+
+class ShareSessionNotFound(ProtocolError):
+    code = ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+class InvalidShareSessionEpoch(ProtocolError):
+    code = ErrorCode.INVALID_SHARE_SESSION_EPOCH
+
+
+class ShareSessionLimitReached(ProtocolError):
+    code = ErrorCode.SHARE_SESSION_LIMIT_REACHED

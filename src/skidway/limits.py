@@ -4,7 +4,7 @@
 the protocol or of the file formats. Nothing that comes from the network is allocated before it passed one of them.
 """
 
-from dataclasses import dataclass, fields
+import msgspec
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -17,12 +17,21 @@ PENDING_OFFSETS_MAX = 10_000
 """Of one producer in one partition of `__consumer_offsets`: what the end of its transaction moves in one go."""
 PRODUCER_BATCHES_REMEMBERED = 5
 
+SHARE_PARTITIONS_MAX = 100_000
+"""Partitions that share groups fetch from one broker, counted once for each group."""
+QUEUE_IN_FLIGHT_MAX = 120_000
+"""Messages of one partition of a queue that were received and are not settled."""
+SHARE_SPAN_MAX = 1_000_000
+"""Offsets between the first that a share group has not settled and the last that it was delivered: past that only
+those between them are delivered."""
+SHARE_ORDERED_SPAN_MAX = 120_000
+"""The same for groups with an order of keys: so many records are looked into to find one that may go out."""
+
 PART_BYTES = 128
 """What a part of a reply that waits takes beside its bytes: a reply to a fetch of many partitions has many."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # Frames and connections.
     frame_bytes_max: int = 100 * MIB
     """A request frame above this closes its connection."""
@@ -105,9 +114,9 @@ class Limits:
     """So much the metadata log grows before a snapshot takes its place."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if getattr(self, field.name) <= 0:
-                raise ValueError(f"limits.{field.name} must be positive")
+        for name in self.__struct_fields__:
+            if getattr(self, name) <= 0:
+                raise ValueError(f"limits.{name} must be positive")
         if self.fetch_bytes_max > INT32_MAX or self.frame_bytes_max > INT32_MAX:
             raise ValueError("limits.fetch_bytes_max and limits.frame_bytes_max must be below 2 GiB")
         if self.connections_per_ip_max > self.connections_max:

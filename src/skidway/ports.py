@@ -6,8 +6,9 @@ Paths are strings relative to the data directory, with `/` between parts; "" is 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 Buffer = bytes | bytearray | memoryview
 
@@ -139,8 +140,7 @@ class Disk(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class FileSlice:
+class FileSlice(msgspec.Struct):
     """Bytes of a file that travel to a socket by sendfile, without passing through Python."""
 
     file: File

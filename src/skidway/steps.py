@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 SORTED_AT_ONCE = 1_000
+STEPS_UNTIMED = 4
+"""Steps between two looks at the clock."""
 
 
 class Job:
@@ -79,6 +81,34 @@ def sorted_names(names: Iterable[str]) -> Steps[list[str]]:
             found.append(name)
         yield None
     return found
+
+
+def first_steps(steps: Steps[Any]) -> Wanted:
+    """Take the first few: what the last of them wants. StopIteration when the work is over, as most of it is then."""
+    wanted = None
+    for _ in range(STEPS_UNTIMED):
+        wanted = next(steps)
+        if wanted is not None:
+            break
+    return wanted
+
+
+def resumed(steps: Steps[T], wanted: Wanted) -> Steps[T]:
+    """Work whose first steps are taken, from the one on that wanted this."""
+    try:
+        while wanted is not None:
+            try:
+                found = yield wanted
+            except Exception as error:
+                wanted = steps.throw(error)
+            else:
+                wanted = steps.send(found)
+        return (yield from steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        steps.close()
 
 
 def at_once(steps: Steps[T]) -> T:

@@ -129,13 +129,14 @@ def short(value: bytes | None) -> str:
     return "nothing" if value is None else repr(value[:24])
 
 
-def read_all(bootstrap: str, places: Iterable[Place]) -> dict[Place, Log]:
-    """Every record there is."""
+def read_all(bootstrap: str, places: Iterable[Place], **more: Any) -> dict[Place, Log]:
+    """Every record there is; `more` are settings of the consumer, which reads committed records unless they say so."""
     wanted = sorted(places)
     found: dict[Place, Log] = {place: {} for place in wanted}
     consumer = Consumer(
         {**QUICK, "bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False}
         | {"enable.partition.eof": True, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 50}
+        | {key.replace("_", "."): value for key, value in more.items()}
     )
     try:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in wanted])

@@ -7,12 +7,13 @@ import pytest
 
 from skidway.broker.partitions.partition import Partition
 from skidway.log import producers
+from skidway.log.durability import starts
+from skidway.log.durability.offset_files import OffsetFiles
 from skidway.log.durability.sync import Removal, SyncTicket
 from skidway.log.log import Log
-from skidway.log.logs import Logs
 from skidway.log.producers import Producers, Snapshot
-from skidway.log.recovery import loading
 from skidway.log.recovery import replay as recovery
+from skidway.log.recovery import tail
 from skidway.metadata.topic_names import CLUSTER_METADATA
 from skidway.ports import Disk
 from skidway.runtime.replicated import Now, Replicated
@@ -87,7 +88,7 @@ def believe_every_checksum_in_recovery(patch: pytest.MonkeyPatch) -> None:
 
 
 def serve_what_was_recovered_without_syncing_it(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(loading, "_distrust_memory", lambda segments: None)
+    patch.setattr(tail, "_distrust_memory", lambda segments: None)
 
 
 def remember_one_batch_of_each_producer(patch: pytest.MonkeyPatch) -> None:
@@ -113,7 +114,11 @@ def rename_given_up_segments_in_any_order(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_the_offsets_of_a_deleted_topic(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Logs, "_forget_offsets", lambda self, key: None)
+    patch.setattr(OffsetFiles, "forget_at_once", lambda self, key: None)
+
+
+def save_a_start_above_what_is_synced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(starts, "savable", lambda log: log.start_offset)
 
 
 OFTEN: list[Plant] = [
@@ -130,5 +135,6 @@ SELDOM: list[Plant] = [
     serve_what_was_recovered_without_syncing_it,
     rename_given_up_segments_in_any_order,
     keep_the_offsets_of_a_deleted_topic,
+    save_a_start_above_what_is_synced,
 ]
 """Found in about every hundredth."""

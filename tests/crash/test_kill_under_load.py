@@ -14,11 +14,11 @@ from skidway.blocking_client.cluster import Cluster
 from skidway.testing import Broker, BrokerFailed
 from skidway.wire.schema.metadata import MetadataRequest, MetadataResponse
 
-ROUNDS = 5
+ROUNDS = 3
 CHAOS_ROUNDS = int(os.environ.get("SKIDWAY_CHAOS_ROUNDS", "60"))
-ACKS_PER_ROUND = 300
+ACKS_PER_ROUND = 200
 PARTITIONS = 2
-SEGMENT_BYTES = 64 * 1024
+SEGMENT_BYTES = 32 * 1024
 SMALL = {"internal.segment.bytes": str(SEGMENT_BYTES), "index.interval.bytes": "1024", "file.delete.delay.ms": "0"}
 RAW = [("synced", -1), ("synced", 1), ("cached", -1), ("cached", 1), ("shrinking", -1)]
 

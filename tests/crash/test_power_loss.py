@@ -3,12 +3,14 @@
 import os
 import traceback
 from collections import Counter
+from functools import partial
 
 import power_loss_bugs
 import pytest
 from power_loss import History
 from power_loss_bugs import OFTEN, SELDOM, Plant
 
+from skidway.broker.partitions import partition
 from skidway.log.settings import LogSettings
 
 SEEDS = 120
@@ -19,9 +21,7 @@ GROUPS = 4
 @pytest.fixture(autouse=True)
 def frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a log of a few kilobytes, 64 MB between two checkpoints would mean none at all."""
-    defaults = LogSettings.__init__.__kwdefaults__
-    assert defaults is not None
-    monkeypatch.setitem(defaults, "checkpoint_bytes", 2_000)
+    monkeypatch.setattr(partition, "LogSettings", partial(LogSettings, checkpoint_bytes=2_000))
 
 
 def run(seeds: range) -> Counter[str]:
@@ -58,6 +58,12 @@ def test_nothing_promised_is_lost(group: int) -> None:
         "settled",
     ):
         assert marks[needed] > 0, f"no seed has {needed!r}: {marks}"
+
+
+def test_an_answered_deletion_stays_when_power_is_lost_in_the_next_one() -> None:
+    """Where power was lost between the save of a second deletion and the sync of the records that it was about, the
+    first one was undone."""
+    assert run(range(123, 124))["records deleted"] > 0
 
 
 @pytest.mark.chaos

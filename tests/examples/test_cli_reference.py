@@ -12,7 +12,7 @@ import pytest
 from skidway.testing import Broker
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
-SHOWN = ("topic", "produce", "consume", "config", "profile")
+SHOWN = ("topic", "produce", "consume", "queue", "config", "profile")
 """Sections whose examples need nothing but a broker."""
 ELSEWHERE = ("--follow", "--profile staging", "topic reassign")
 """Examples that never end, ask brokers that are not here, or need several."""

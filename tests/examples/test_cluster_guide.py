@@ -53,6 +53,7 @@ def test_inside_and_outside_are_listeners() -> None:
     assert [(spec.name, str(spec.advertised)) for spec in listeners] == [
         ("INSIDE", "10.0.0.5:9092"),
         ("OUTSIDE", "broker-1.example:9192"),
+        ("HTTP", "127.0.0.1:8082"),  # on by default beside Kafka's port
     ]
     assert listeners.inter_broker.name == "INSIDE"
 

@@ -31,8 +31,16 @@ def python_blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.xdist_group("cluster")
-@pytest.mark.parametrize("page", STORIES, ids=named)
+def starts_a_cluster(page: Path) -> bool:
+    return "skidway cluster start" in page.read_text()
+
+
+ALONE = pytest.mark.xdist_group("cluster")  # never two clusters at once on few cores
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=ALONE if starts_a_cluster(page) else (), id=named(page)) for page in STORIES]
+)
 def test_the_commands_of_a_page_print_what_it_shows(page: Path, tmp_path: Path) -> None:
     typed = Story(page.read_text(), tmp_path).run()
     assert typed
@@ -62,8 +70,9 @@ def test_the_messages_of_the_tour_are_in_several_partitions() -> None:
 
 
 def test_the_python_of_the_tour_runs(fresh_broker) -> None:  # type: ignore[no-untyped-def]
-    (code,) = [block for block in python_blocks(ROOT / "README.md") if "AdminClient" in block]
-    code = code.replace("127.0.0.1:9092", fresh_broker.bootstrap)
+    blocks = python_blocks(ROOT / "README.md")
+    tour, transaction = (block for block in blocks if "AdminClient" in block or "begin_transaction" in block)
+    code = (tour + transaction).replace("127.0.0.1:9092", fresh_broker.bootstrap)
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stdout.splitlines()) == 10

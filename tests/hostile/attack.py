@@ -25,8 +25,8 @@ from skidway.wire.message import Message
 from skidway.wire.registry import api
 
 MIB = 1024 * 1024
-ANSWER_TIMEOUT_S = 20.0
-LATENCY_S_MAX = 15.0
+ANSWER_TIMEOUT_S = 60.0
+LATENCY_S_MAX = 45.0
 PROBE_PAUSE_S = 0.005
 REPLY_S_MAX = 0.02
 """Most mutants are answered or hung up on at once; the others are not worth waiting for."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from attack import CREATE_TOPICS, FETCH, METADATA, MIB, Address, Peer, body_of, message, part_of
 
+from skidway.metadata.features import SUPPORTED
 from skidway.testing import Broker
 from skidway.wire.headers import write_request_header
 
@@ -104,6 +105,7 @@ def registration(broker: Broker, broker_id: int, **fields: Any) -> dict[str, Any
         "cluster_id": cluster_id(broker),
         "incarnation_id": struct.pack(">qq", 1, broker_id),
         "listeners": [listener],
+        "features": [part_of(REGISTRATION, "Feature")(name, *levels) for name, levels in SUPPORTED.items()],
         "log_dirs": [struct.pack(">qq", 2, broker_id)],
     }
     return {**said, **fields}

@@ -22,15 +22,17 @@ one of its session; `all:` begins a session. `N: ...` says what became of the fo
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from replica_sites import WALL_MS, Following, Site, elect, role, write
 from transcripts import NOTHING
 
 from skidway.broker.partitions.partition import Partition
 from skidway.errors import ErrorCode
+from skidway.log import retention
 from skidway.log.bounds import Bound
+from skidway.log.durability import checkpointing
 from skidway.records.batch import read_header
 from skidway.records.record import read_records
 from skidway.wire.schema.fetch import FetchRequest, FetchResponse
@@ -123,13 +125,13 @@ class Transcript:
 
     def do_delete_before(self, words: list[str], options: dict[str, str]) -> None:
         for topic in self.topics:
-            self.copy(topic, self.leader).log.delete_records_before(int(words[0]))
+            retention.delete_before(self.copy(topic, self.leader).log, int(words[0]))
 
     def do_sync(self, words: list[str], options: dict[str, str]) -> None:
         self.sites[self.follower].sync()
         for topic in self.topics:
             copy = self.copy(topic, self.follower)
-            ticket = copy.log.checkpoint()
+            ticket = checkpointing.begin(copy.log)
             if ticket is not None:
                 ticket.run()
                 copy.log.finish_sync(ticket)

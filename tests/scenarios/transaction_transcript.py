@@ -23,9 +23,9 @@ unless `id=ID` says otherwise. What happens is told as `NAME verb: answer`, then
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from transaction_world import WALL_AT_START_MS, World
 
 from skidway.errors import ErrorCode, ProtocolError

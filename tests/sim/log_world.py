@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import pytest
 
 from skidway.errors import StorageError
+from skidway.log import lookup, retention
+from skidway.log.durability import checkpointing
 from skidway.log.durability.sync import SyncTicket
 from skidway.log.logs import Logs
 from skidway.log.producers import Producers
@@ -41,7 +43,7 @@ class World:
         self.promised_end = 0
         self.restarts = 0
         self.tickets: list[tuple[SyncTicket, bool]] = []
-        self.logs = Logs.open(self.disk)
+        self.logs = Logs(self.disk)
         self.log = self.logs.create(TOPIC, 0, TOPIC_ID, self.settings, self.now_ms)
         self.start_max = 0
         self.doubtful = False
@@ -104,7 +106,7 @@ class World:
         self.disk.capacity = self.disk.used() + draw.randrange(600)
         for _ in range(4):
             self.append(draw)
-        ticket = self.log.checkpoint()
+        ticket = checkpointing.begin(self.log)
         if ticket is not None:
             try:
                 ticket.run()
@@ -118,7 +120,7 @@ class World:
         """A sync fails: whatever it was for is not promised, and only a restart ends that state."""
         self.disk.failing_syncs = {self.disk.syncs + draw.randrange(4)}
         self.append(draw)
-        ticket = self.log.checkpoint() if draw.randrange(2) else self.log.begin_sync()
+        ticket = checkpointing.begin(self.log) if draw.randrange(2) else self.log.begin_sync()
         try:
             if ticket is not None:
                 ticket.run()
@@ -128,7 +130,7 @@ class World:
             with pytest.raises(StorageError):
                 self.log.roll(self.now_ms)
             assert self.log.begin_sync() is None
-            assert self.log.checkpoint() is None
+            assert checkpointing.begin(self.log) is None
             self.log.read(self.log.start_offset, 1000)
             self.restart_after_failure(draw)
         self.disk.failing_syncs = None
@@ -150,7 +152,7 @@ class World:
         self.log.roll(self.now_ms)
 
     def begin(self, draw: random.Random) -> None:
-        ticket = self.log.checkpoint() if draw.randrange(2) else self.log.begin_sync()
+        ticket = checkpointing.begin(self.log) if draw.randrange(2) else self.log.begin_sync()
         if ticket is not None:
             self.tickets.append((ticket, False))
 
@@ -186,14 +188,14 @@ class World:
 
     def forget(self, draw: random.Random) -> None:
         if draw.randrange(2):
-            self.log.apply_retention(self.now_ms)
+            retention.apply(self.log, self.now_ms)
         else:
-            self.log.delete_records_before(draw.randrange(self.log.high_watermark + 1))
+            retention.delete_before(self.log, draw.randrange(self.log.high_watermark + 1))
         self.start_max = max(self.start_max, self.log.start_offset)
 
     def remove(self, draw: random.Random) -> None:
         self.now_ms += 20
-        self.log.delete_scheduled(self.now_ms)
+        self.log.doomed.schedule(self.now_ms, self.log.settings.file_delete_delay_ms)
 
     def close(self, draw: random.Random) -> None:
         self.logs.close(clean=True)
@@ -253,7 +255,7 @@ class World:
         self.restarts += 1
         self.disk.capacity = None
         self.tickets = []
-        self.logs = Logs.open(self.disk)
+        self.logs = Logs(self.disk)
         if self.doubtful:
             self.logs.write_anew()
             self.doubtful = False
@@ -263,7 +265,7 @@ class World:
             assert self.promised_end == 0
             self.log = self.logs.create(TOPIC, 0, TOPIC_ID, self.settings, self.now_ms)
         if self.promised_end:
-            assert self.logs._read_topic_id(f"{TOPIC}-0") == TOPIC_ID
+            assert self.logs.directories.read_topic_id((TOPIC, 0)) == TOPIC_ID
 
     def check_offsets(self) -> None:
         log = self.log
@@ -271,7 +273,7 @@ class World:
         self.promised_end = max(self.promised_end, log.synced_offset)
         assert log.failure is None, log.failure
         assert log.start_offset <= log.high_watermark <= log.end_offset
-        assert log.recovery_point <= log.synced_offset <= log.end_offset
+        assert log.saved.recovery_point <= log.synced_offset <= log.end_offset
         assert [s.base_offset for s in log.segments] == sorted({s.base_offset for s in log.segments})
 
     def check(self) -> None:
@@ -329,11 +331,11 @@ class World:
         ]
         for timestamp in sorted({record.timestamp for record in records})[::3]:
             expected_record = next(record for record in records if record.timestamp >= timestamp)
-            found = at_once(log.offset_for_timestamp(timestamp))
+            found = at_once(lookup.offset_for_timestamp(log, timestamp))
             assert found is not None
             assert found[:2] == (expected_record.offset, expected_record.timestamp)
         latest = max(records, key=lambda record: (record.timestamp, -record.offset), default=None)
-        found = at_once(log.offset_of_max_timestamp())
+        found = at_once(lookup.offset_of_max_timestamp(log))
         assert (found and found[:2]) == (latest and (latest.offset, latest.timestamp))
 
     def check_state(self) -> None:

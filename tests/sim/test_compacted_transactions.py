@@ -15,10 +15,13 @@ import pytest
 from test_compaction_crashes import KEYS, TOPIC, World
 from transactions_in_log import read_as_clients_do, told_by, visible
 
+from skidway.log import following
 from skidway.log.aborted import AbortedIndex
 from skidway.log.bounds import Bound
 from skidway.log.compaction import cleaning, compaction, swapping
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
+from skidway.log.recovery.opening import open_log
 from skidway.log.settings import LogSettings
 from skidway.records.batch import BatchHeader, iter_headers, read_header
 from skidway.records.control import EndTransaction, end_transaction_batch
@@ -97,7 +100,7 @@ class TransactionWorld(World):
     def settle(self, draw: random.Random) -> None:
         """Close a segment; everything is committed, and covered by a snapshot."""
         self.log.roll(self.now_ms)
-        ticket = self.log.checkpoint()
+        ticket = checkpointing.begin(self.log)
         if ticket is not None:
             ticket.run()
             self.log.finish_sync(ticket)
@@ -181,7 +184,7 @@ class TransactionWorld(World):
         log = self.log
         disk = SimDisk()
         disk.make_directory(TOPIC)
-        copy = Log.open(
+        copy = open_log(
             disk,
             TOPIC,
             LogSettings(segment_bytes=900),
@@ -191,7 +194,7 @@ class TransactionWorld(World):
             now_ms=self.now_ms,
         )
         data = b"".join(segment.file.read_at(0, segment.size) for segment in log.segments)
-        copy.append_fetched(data, self.now_ms)
+        following.append(copy, data, self.now_ms)
         assert copy.end_offset == log.end_offset
         copy.advance_high_watermark(log.high_watermark)
         told = told_by(self.appended)

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from skidway.errors import StorageError
 from skidway.limits import Limits
+from skidway.log import retention, truncation
 from skidway.log.bounds import Bound
+from skidway.log.compaction import cleaning
 from skidway.log.compaction.cleaning import CleanTicket, Compaction, DirectCompactor, SwapTicket
+from skidway.log.durability import checkpointing
 from skidway.log.logs import Logs
 from skidway.log.producers import Producers
 from skidway.log.settings import LogSettings
@@ -57,7 +60,7 @@ class World:
         self.restarting: int | None = None
         self.cutting_to = 1 << 62
         self.abandoned = 0
-        self.logs = Logs.open(self.disk, self.limits)
+        self.logs = Logs(self.disk, self.limits)
         self.log = self.logs.create(TOPIC, 0, TOPIC_ID, self.settings, self.now_ms)
 
     # Steps.
@@ -96,7 +99,7 @@ class World:
         self.log.roll(self.now_ms)
 
     def sync(self, draw: random.Random) -> None:
-        ticket = self.log.checkpoint() if draw.randrange(3) else self.log.begin_sync()
+        ticket = checkpointing.begin(self.log) if draw.randrange(3) else self.log.begin_sync()
         if ticket is not None:
             ticket.run()
             self.log.finish_sync(ticket)
@@ -115,9 +118,9 @@ class World:
 
     def step_compaction(self, draw: random.Random) -> None:
         if self.running is None:
-            if self.log.compaction_candidate(self.now_ms) is None:
+            if cleaning.candidate(self.log, self.now_ms) is None:
                 return
-            compaction = self.log.begin_compaction(self.now_ms, f"{draw.randrange(1 << 32):08x}")
+            compaction = cleaning.begin(self.log, self.now_ms, f"{draw.randrange(1 << 32):08x}")
             assert compaction is not None
             self.running = compaction, compaction.clean(DirectCompactor(self.disk))
             return
@@ -145,10 +148,10 @@ class World:
 
     def forget(self, draw: random.Random) -> None:
         if draw.randrange(2):
-            self.log.apply_retention(self.now_ms)
+            retention.apply(self.log, self.now_ms)
         elif not draw.randrange(3):
-            self.log.delete_records_before(draw.randrange(self.log.start_offset, self.log.high_watermark + 1))
-        self.log.delete_scheduled(self.now_ms + 100)
+            retention.delete_before(self.log, draw.randrange(self.log.start_offset, self.log.high_watermark + 1))
+        self.log.doomed.schedule(self.now_ms + 100, self.log.settings.file_delete_delay_ms)
 
     def cut(self, draw: random.Random) -> None:
         """A new leader does not have its tail. What is being compacted is committed, and goes on."""
@@ -157,7 +160,7 @@ class World:
             if header.base_offset < offset <= header.last_offset:
                 self.cutting_to = header.base_offset
         compaction = self.log.compaction
-        self.log.truncate_to(offset, self.now_ms)
+        truncation.truncate(self.log, offset, self.now_ms)
         assert self.log.compaction is compaction
         self.cutting_to = 1 << 62
         self.keep_below_end()
@@ -168,7 +171,7 @@ class World:
         compaction = self.log.compaction
         self.restarting = offset
         try:
-            self.log.restart_at(offset, self.now_ms)
+            truncation.restart(self.log, offset, self.now_ms)
         except StorageError:
             assert compaction is not None or self.log.doomed
             self.restarting = None
@@ -229,7 +232,7 @@ class World:
         synced = self.log.synced_offset if self.restarting is None else 0
         self.restarts += 1
         self.running = None
-        self.logs = Logs.open(self.disk, self.limits)
+        self.logs = Logs(self.disk, self.limits)
         if (TOPIC, 0) in self.logs.found:
             self.log = self.logs.load(TOPIC, 0, self.settings, self.now_ms, TOPIC_ID)
         else:
@@ -241,7 +244,7 @@ class World:
         self.restarting = None
         assert self.log.end_offset >= min(synced, self.cutting_to)
         self.cutting_to = 1 << 62
-        self.log.begin_at(self.logs.saved_watermarks.get((TOPIC, 0), 0))
+        self.log.begin_at(self.logs.offsets.watermarks.get((TOPIC, 0), 0))
         assert self.log.high_watermark <= max(self.committed, self.log.start_offset)
         self.keep_below_end()
         names = self.disk.list(f"{TOPIC}-0")

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_world import TOPIC, World
 
+from skidway.log.durability import checkpointing
 from skidway.sim.world.disk import Crashed
 
 STEPS = st.lists(st.tuples(st.integers(0, len(World.STEPS) - 1), st.integers(0, 2**16)), min_size=1, max_size=60)
@@ -37,7 +38,7 @@ def test_recovery_may_be_interrupted_anywhere() -> None:
             draw = random.Random(seed)
             world.append(draw)
             world.roll(draw)
-            ticket = world.log.checkpoint()
+            ticket = checkpointing.begin(world.log)
             assert ticket is not None
             ticket.run()
             world.log.finish_sync(ticket)
@@ -68,7 +69,7 @@ def test_a_sync_that_follows_a_failed_one_proves_nothing() -> None:
     world = World(0)
     draw = random.Random(0)
     world.append(draw)
-    first, second = world.log.begin_sync(), world.log.checkpoint()
+    first, second = world.log.begin_sync(), checkpointing.begin(world.log)
     assert first is not None
     assert second is not None
     world.disk.failing_syncs = {world.disk.syncs}

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from log_world import TOPIC, World
 
 from skidway.errors import StorageError
+from skidway.log import following, truncation
+from skidway.log.durability import checkpointing
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.producers import Producers
 from skidway.records.batch import BatchHeader, read_header, stamp
@@ -67,7 +69,7 @@ class ReplicaWorld(World):
             self.disk.capacity = self.disk.used() + draw.randrange(800)
         self.appended += [(read_header(batch), batch) for batch in sent]
         try:
-            appended = self.log.append_fetched(b"".join(sent), self.now_ms)
+            appended = following.append(self.log, b"".join(sent), self.now_ms)
             assert (appended.end_offset, appended.count) == (base_offset, len(sent))
         except StorageError:
             assert self.disk.capacity is not None
@@ -88,7 +90,7 @@ class ReplicaWorld(World):
         self.promised_end = min(self.promised_end, expected)
         self.trouble(draw)
         try:
-            log.truncate_to(offset, self.now_ms)
+            truncation.truncate(log, offset, self.now_ms)
         except StorageError:
             self.on_refused(draw)
             return
@@ -111,9 +113,9 @@ class ReplicaWorld(World):
         self.restarting = offset
         try:
             if truncate_to is None:
-                log.restart_at(offset, self.now_ms)
+                truncation.restart(log, offset, self.now_ms)
             else:
-                log.truncate_to(truncate_to, self.now_ms)
+                truncation.truncate(log, truncate_to, self.now_ms)
         except StorageError:
             if log.failure is None:
                 self.restarting = None
@@ -147,7 +149,7 @@ class ReplicaWorld(World):
             self.check_now()
 
     def checkpoint(self, draw: random.Random) -> None:
-        ticket = self.log.checkpoint()
+        ticket = checkpointing.begin(self.log)
         if ticket is not None:
             ticket.run()
             self.tickets.append((ticket, True))
@@ -183,7 +185,7 @@ class ReplicaWorld(World):
 
     def reopen(self) -> None:
         super().reopen()
-        self.log.begin_at(self.logs.saved_watermarks.get((TOPIC, 0), 0))
+        self.log.begin_at(self.logs.offsets.watermarks.get((TOPIC, 0), 0))
         assert self.log.high_watermark <= max(self.committed_max, self.log.start_offset)
         self.committed_max = max(self.committed_max, self.log.high_watermark)
 
@@ -287,7 +289,7 @@ def test_a_truncation_may_be_interrupted_anywhere(seed: int) -> None:
             world.forget(draw)
             world.checkpoint(draw)
         world.fetch(draw)
-        ticket = world.log.checkpoint()
+        ticket = checkpointing.begin(world.log)
         if ticket is not None:
             world.tickets.append((ticket, False))
         if seed % 3 == 0:

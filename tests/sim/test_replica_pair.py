@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skidway.errors import OffsetOutOfRange
+from skidway.log import following, retention, truncation
 from skidway.log.bounds import Bound
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
 from skidway.log.logs import Logs
 from skidway.log.settings import LogSettings
@@ -29,11 +31,11 @@ class Replica:
         self.open(0)
 
     def open(self, now_ms: int) -> None:
-        self.logs = Logs.open(self.disk)
+        self.logs = Logs(self.disk)
         self.log: Log = self.logs.load_or_create(TOPIC, 0, TOPIC_ID, self.settings, now_ms)
         assert not self.log.quarantined, self.log.failure
         self.log.is_flushed = True
-        self.log.begin_at(self.logs.saved_watermarks.get((TOPIC, 0), 0))
+        self.log.begin_at(self.logs.offsets.watermarks.get((TOPIC, 0), 0))
 
     def batches(self) -> dict[int, bytes]:
         log, found = self.log, {}
@@ -97,20 +99,20 @@ class Pair:
         if follower.end_offset < leader.start_offset:
             assert self.alone
             self.restarts += 1
-            follower.restart_at(leader.start_offset, self.now_ms)
+            truncation.restart(follower, leader.start_offset, self.now_ms)
         while (cut := self.diverging()) is not None:
             assert cut >= self.committed_end or self.alone
             self.cuts += cut < follower.end_offset
-            follower.truncate_to(cut, self.now_ms)
+            truncation.truncate(follower, cut, self.now_ms)
         try:
             slice_ = leader.read(follower.end_offset, draw.randrange(1, 2000), Bound.END)
         except OffsetOutOfRange:
             return
         if slice_ is not None:
-            follower.append_fetched(slice_.read(), self.now_ms)
+            following.append(follower, slice_.read(), self.now_ms)
         follower.advance_high_watermark(min(leader.high_watermark, follower.end_offset))
         if leader.start_offset > follower.start_offset:
-            follower.delete_records_before(min(leader.start_offset, follower.high_watermark))
+            retention.delete_before(follower, min(leader.start_offset, follower.high_watermark))
 
     def diverging(self) -> int | None:
         """Where the follower must be cut before it may go on."""
@@ -131,7 +133,7 @@ class Pair:
 
     def sync(self, draw: random.Random) -> None:
         for log in (self.leader, self.follower):
-            ticket = log.checkpoint() if draw.randrange(3) == 0 else log.begin_sync()
+            ticket = checkpointing.begin(log) if draw.randrange(3) == 0 else log.begin_sync()
             if ticket is not None:
                 ticket.run()
                 log.finish_sync(ticket)
@@ -164,7 +166,7 @@ class Pair:
     def forget(self, draw: random.Random) -> None:
         log = self.leader
         if draw.randrange(2):
-            log.delete_records_before(draw.randrange(log.start_offset, log.high_watermark + 1))
+            retention.delete_before(log, draw.randrange(log.start_offset, log.high_watermark + 1))
 
     def shrink(self, draw: random.Random) -> None:
         self.alone = True

@@ -10,7 +10,7 @@ import pytest
 from skidway.broker.partitions.partition import Partition
 from skidway.broker.replication.fetchers import Fetchers
 from skidway.broker.upkeep.scrubbing import Scrubbing
-from skidway.log.recovery.loading import Loader
+from skidway.log.recovery.tail import Tail
 from skidway.log.scrubbing import CheckTicket
 from skidway.quorum.machine import Quorum
 from skidway.quorum.role import Role
@@ -38,7 +38,7 @@ def test_what_a_seed_drew_before_it_still_draws() -> None:
             members = [[(group.name, group.members, group.topic) for group in plan.groups] for plan in (before, now)]
             assert members[0] == members[1]
     drawn = {fault.kind for seed in range(60) for fault in draw_plan(seed, nodes=3).faults}
-    assert {kind for added in LATER for kind in added} - drawn == {"lost disk"}, "which is drawn only by order"
+    assert {kind for added in LATER for kind in added} <= drawn
 
 
 def test_voters_leave_and_return() -> None:
@@ -90,13 +90,13 @@ def damaged_copies_left_alone() -> Iterator[None]:
 @contextmanager
 def damage_cut_off() -> Iterator[None]:
     """A damaged batch is taken for a torn tail."""
-    original = Loader._cut
+    original = Tail._cut
 
-    def cut(self: Loader, *arguments: Any) -> None:
-        self.proven = 0
+    def cut(self: Tail, *arguments: Any) -> None:
+        self._proof.proven = 0
         original(self, *arguments)
 
-    with patch.object(Loader, "_cut", cut):
+    with patch.object(Tail, "_cut", cut):
         yield
 
 
@@ -135,9 +135,9 @@ def sound_copies_given_up() -> Iterator[None]:
         (changes_do_not_wait, 1, 5, ["voters", "voters", "cut one way", "kill"], {"quorum-voters"}),
         (removed_leaders_do_not_stand, 101, 3, ["voters", "voters", "two", "kill"], {"liveness"}),
         (damaged_copies_left_alone, 15, 3, ["flip", "stop"], {"whole"}),
-        (damage_cut_off, 15, 3, ["flip", "stop"], {"durability", "log-order"}),
-        (nobody_looks, 0, 3, ["rot", "stop"], {"whole"}),
-        (checksums_not_looked_at, 0, 3, ["rot", "stop"], {"whole"}),
+        (damage_cut_off, 13, 3, ["flip", "stop"], {"durability", "log-order"}),
+        (nobody_looks, 6, 3, ["rot", "stop"], {"whole"}),
+        (checksums_not_looked_at, 6, 3, ["rot", "stop"], {"whole"}),
         (sound_copies_given_up, 0, 3, ["rot", "stop"], {"false-alarm"}),
     ],
 )

@@ -220,7 +220,7 @@ def fails_at(monkeypatch: pytest.MonkeyPatch, *failing: int) -> list[int]:
     """What the processes of `sim run` would say, and which seeds they were asked for."""
     asked: list[int] = []
 
-    def verdicts(seeds: range, jobs: int, nodes: int | None) -> Iterator[Verdict]:
+    def verdicts(seeds: range, jobs: int, nodes: int | None, kind: str) -> Iterator[Verdict]:
         for seed in seeds:
             asked.append(seed)
             yield Verdict(seed, "lost" if seed in failing else "", f"what {seed} lost", virtual_s=3_600)
@@ -249,6 +249,35 @@ def test_a_run_can_stop_at_the_first_broken_law(
     assert main(["sim", "run", "--from", "10", "--seeds", "6", "--stop"]) == 1
     assert asked == [10, 11, 12]
     assert "3 seeds, 3.0 virtual hours" in capsys.readouterr().out
+
+
+def test_seeds_with_transactions_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails_at(monkeypatch, 12)
+    assert main(["sim", "run", "--from", "10", "--seeds", "3", "--transactions"]) == 1
+    told = capsys.readouterr().out
+    assert told.startswith("seeds 10 to 12: skidway sim run --from 10 --seeds 3 --transactions\n")
+    assert "skidway sim replay --seed 12 --transactions  # lost" in told
+
+
+def test_a_seed_with_transactions_is_replayed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "replay", "--seed", "7", "--nodes", "1", "--transactions"]) == 0
+    told = capsys.readouterr().out
+    assert "transactional ids" in told
+    assert " committed by (" in told
+
+
+def test_a_seed_with_share_groups_is_replayed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "replay", "--seed", "22", "--nodes", "1", "--shares"]) == 0
+    told = capsys.readouterr().out
+    assert "share groups with" in told
+    assert " and heard NONE" in told
+
+
+def test_a_plan_has_transactions_or_share_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "run", "--transactions", "--shares"]) == 2
+    assert "choose one of --transactions and --shares" in capsys.readouterr().err
 
 
 def test_fresh_seeds_are_others_every_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from log_world import World
 
 from skidway.errors import StorageError
+from skidway.log import following, lookup, truncation
 from skidway.log.bounds import Bound
 from skidway.log.log import Log
 from skidway.log.lookup import aborted_in
@@ -129,7 +130,7 @@ class TransactionWorld(World):
             if draw.randrange(3):
                 self.log.append(batch, read_header(batch), epoch, self.now_ms)
             else:
-                self.log.append_fetched(stamped, self.now_ms)
+                following.append(self.log, stamped, self.now_ms)
         except StorageError:
             assert self.disk.capacity is not None
             assert self.log.end_offset == base_offset
@@ -176,7 +177,7 @@ class TransactionWorld(World):
         self.promised_end = min(self.promised_end, committed)
         before = self.log.producers
         try:
-            self.log.truncate_to(offset, self.now_ms)
+            truncation.truncate(self.log, offset, self.now_ms)
         except StorageError:
             assert self.log.failure is None
             return
@@ -217,7 +218,7 @@ class TransactionWorld(World):
         """A leader has nothing any more of what is here."""
         offset = self.start_max = self.restarting = self.log.end_offset + draw.randrange(3)
         try:
-            self.log.restart_at(offset, self.now_ms)
+            truncation.restart(self.log, offset, self.now_ms)
         except StorageError:
             assert self.log.failure is None
             return
@@ -299,7 +300,7 @@ class TransactionWorld(World):
         for from_offset in range(log.start_offset, end, 3):
             for upto in range(from_offset + 1, end + 1, 5):
                 expected = [(pid, first) for pid, first, last in told.aborted if last >= from_offset and first < upto]
-                assert log.aborted_transactions(from_offset, upto) == sorted(expected, key=lambda entry: entry[1])
+                assert lookup.aborted(log, from_offset, upto) == sorted(expected, key=lambda entry: entry[1])
 
     def check_state(self) -> None:
         self.check_transactions()

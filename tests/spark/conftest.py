@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ pyspark_sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installe
 
 
 STARTS_SPARK = (
+    "test_faults_once",
     "test_faults_short",
     "test_faults_matrix",
     "test_local_cluster",
@@ -27,21 +29,32 @@ STARTS_SPARK = (
     "test_pipeline_project",
     "test_spark_java",
     "test_spark_unactivated",
+    "test_speculation",
+    "test_two_drivers_spark",
+    "test_archive_objects",
 )
 """Modules whose tests start Spark in processes of their own."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs Spark is run one after another: a Spark takes both cores. All else can go beside other tests."""
+    """What runs Spark is in one of three groups, each run one after another: many Sparks at once would only wait for
+    each other's cores. All else can go beside other tests."""
     for item in items:
         if Path(__file__).parent not in item.path.parents:
             continue
-        if "spark" in getattr(item, "fixturenames", ()) or item.path.stem in STARTS_SPARK:
+        if group := group_of(item):
             item.add_marker("spark")
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group(group))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(2 * SPARK_PATIENCE_S))
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """Tests that share a session, in two groups of about the same length, and those that start Spark themselves."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        return "spark-pipelines" if item.path.stem.startswith(("test_pipeline", "test_guide")) else "spark-tables"
+    return "spark-processes" if item.path.stem in STARTS_SPARK else None
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -82,6 +95,24 @@ def spark(tmp_path_factory: pytest.TempPathFactory, spark_home: Path) -> "Iterat
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def commands_in_session(
+    spark: "pyspark_sql.SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> "Iterator[pyspark_sql.SparkSession]":
+    """`skidway pipeline run`, called in this process, uses the shared session. One of its own, as a user has it, is
+    tested with the command as a process."""
+    from skidway.cli.commands import pipeline
+
+    @contextmanager
+    def shared(name: str, master: str, settings: dict[str, str]) -> "Iterator[pyspark_sql.SparkSession]":
+        yield spark
+
+    monkeypatch.setattr(pipeline, "_spark", shared)
+    yield spark
+    for query in spark.streams.active:
+        query.stop()
 
 
 @pytest.fixture(scope="session")

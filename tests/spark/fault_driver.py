@@ -5,8 +5,10 @@ input is a command: `{"do": "start", "queries": [...]}` lets queries run on, `{"
 each until nothing is left and ends them. What happens is told, a line of JSON each, in the file `events`. When
 standard input ends, so does the driver: it never outlives the test.
 
-Where to stand still (`halt`): before a batch's commit, during it, or after it and before Spark knows. The code between
-these points is the product's as it is; only the calls are wrapped, here. `naive` and `forgetful` are planted bugs: a
+Where to stand still (`halt`): before a batch's commit, during it, or after it and before Spark knows. For exactly-once
+topics also `late`, in one task when another is done, and `marked`, when the commit has everything but its decision; a
+`halt` with `wait` goes on once its flag is taken away. The code between these points is the product's as it is; only
+the calls are wrapped, here. `naive` and `forgetful` are planted bugs: a
 pipeline that does not know which batches it has, and one that remembers them too early.
 """
 
@@ -27,6 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from skidway.blocking_client.transactions import Producer, Transactions
 from skidway.spark import session
 from skidway.spark.lake import delta, iceberg, parquet, staging
 from skidway.spark.pipelines import topics
@@ -37,7 +40,10 @@ from skidway.spark.source.readers import SkidwaySource
 
 TOPICS = ("topic", "topic-once")
 BEFORE, DURING, AFTER = "before", "during", "after"
-TRIGGER = Trigger(100)
+LATE, MARKED = "late", "marked"
+REFUSED = "BatchNotCommitted"
+# Not at once: a pipeline that is quicker than the others would only take their time.
+TRIGGER = Trigger(500)
 PAUSE_S = 0.05
 FINISH_S = 900
 STARVED = "failed to connect back"
@@ -65,25 +71,45 @@ class Halt:
     point: str
     batch: int
     flag: str
+    wait: bool = False
+    """Only until the flag is taken away, and only once."""
+
+    @property
+    def over(self) -> Path:
+        return Path(f"{self.flag}.over")
+
+    @property
+    def first_is_done(self) -> Path:
+        return Path(f"{self.flag}.first")
 
     def due(self, point: str, batch: int | None) -> bool:
-        return self.point == point and batch is not None and batch >= self.batch
+        return self.point == point and batch is not None and batch >= self.batch and not self.over.exists()
 
     def at(self, point: str, batch: int | None) -> None:
         if self.due(point, batch):
-            Path(self.flag).touch()
-            stand_still()
+            raised = Path(f"{self.flag}.{os.getpid()}")  # Several tasks may be here at once.
+            raised.write_text(str(os.getpid()))
+            raised.rename(self.flag)
+            stand_still(lambda: self.wait and not Path(self.flag).exists())
+            self.over.touch()
+
+    def late(self, partition: int, batch: int | None) -> None:
+        """The second task waits for the first."""
+        if partition == 1 and self.due(LATE, batch):
+            stand_still(self.first_is_done.exists)
+            self.at(LATE, batch)
 
 
 NOWHERE = Halt("", sys.maxsize, "")
 
 
-def stand_still() -> None:
-    """Until killed; a worker process also ends when its daemon does."""
+def stand_still(until: Callable[[], bool] = lambda: False) -> None:
+    """Or until killed; a worker process also ends when its daemon does."""
     parent = os.getppid()
-    while os.getppid() == parent:
+    while not until():
+        if os.getppid() != parent:
+            os._exit(1)
         time.sleep(PAUSE_S)
-    os._exit(1)
 
 
 # Tables.
@@ -102,14 +128,15 @@ class HaltingTable:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
 
-    def commit(self, query: str, batch: int, files: Sequence[Any], frame: DataFrame) -> None:
+    def commit(self, query: str, batch: int, files: Sequence[Any], frame: DataFrame, advance: Any = None) -> bool:
         self._halt.at(BEFORE, batch)
         _inside.halt, _inside.batch = self._halt, batch
         try:
-            self._table.commit(query, batch, files, frame)
+            committed: bool = self._table.commit(query, batch, files, frame, advance)
         finally:
             _inside.halt = NOWHERE
         self._halt.at(AFTER, batch)
+        return committed
 
 
 def halting_move(pairs: Sequence[tuple[Path, Path]]) -> None:
@@ -149,12 +176,25 @@ class HaltingWriter(DataSourceStreamArrowWriter):
         self.halt.at(BEFORE, who.batch_id)
         if who.partition != 0 and self.halt.due(DURING, who.batch_id):
             stand_still()
+        self.halt.late(who.partition, who.batch_id)
         written: WriterCommitMessage = self.inner.write(iterator)
         self.halt.at(DURING, who.batch_id)
+        if who.partition == 0 and self.halt.due(LATE, who.batch_id):
+            self.halt.first_is_done.touch()
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self.inner.commit(messages, batchId)
+        right = Transactions.commit_together
+
+        def halting(transactions: Transactions, producers: Sequence[Producer]) -> None:
+            self.halt.at(MARKED, batchId)
+            right(transactions, producers)
+
+        Transactions.commit_together = halting  # type: ignore[assignment, method-assign]
+        try:
+            self.inner.commit(messages, batchId)
+        finally:
+            Transactions.commit_together = right  # type: ignore[method-assign]
         self.halt.at(AFTER, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -211,9 +251,8 @@ class Driver:
         self._events = Path(settings["events"])
         scratch = settings["scratch"]
         places = {"spark.local.dir": f"{scratch}/local", "spark.sql.warehouse.dir": f"{scratch}/warehouse"}
-        self.spark: SparkSession = session.build(
-            "faults", master=settings["master"], configuration=CONFIGURATION | places
-        )
+        configuration = CONFIGURATION | places | settings["configuration"]
+        self.spark: SparkSession = session.build("faults", master=settings["master"], configuration=configuration)
         self.queries: list[tuple[dict[str, Any], Any]] = []
         self._guarded = threading.Lock()
 
@@ -253,10 +292,14 @@ class Driver:
 
     def is_starved(self, query: Any) -> bool:
         """Spark gives a Python process ten seconds to start. On a busy machine that may be too few, and means nothing;
-        any other failure is one."""
+        any other failure is one, but for batches that are refused."""
         trouble = query.exception()
         if trouble is None:
             return False
+        if REFUSED in str(trouble):
+            # Its transactions timed out, or were lost with a broker: the query is to be started again.
+            self.tell("refused", query=str(query.id), reason=str(trouble))
+            return True
         if STARVED not in str(trouble):
             raise trouble
         self.tell("starved", query=str(query.id))
@@ -282,6 +325,7 @@ class Driver:
             sink = f"halting-{one['kind']}"
             spark.dataSource.register(halting_sink(sink, halt))
             rows = frame.selectExpr(f"'{one['to']}' AS topic", "key", "value")
+            rows = rows.repartition(one["tasks"]) if one["tasks"] else rows
             writer = topics.write_stream(rows, one["kind"], options, trigger)
             told = {"kafka.bootstrap.servers": self.bootstrap, **one["sink"]}
             return writer.format(sink).options(**told).start()
@@ -291,6 +335,9 @@ class Driver:
 
     def watch(self) -> None:
         """A query that fails is told: the test waits for something else."""
+        # In a thread of its own Spark has no session, and without one it does not find what was registered.
+        java: Any = self.spark._jvm
+        java.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.spark._jsparkSession)
         while True:
             time.sleep(1.0)
             with self._guarded:

@@ -13,8 +13,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -76,12 +76,13 @@ def kill(pids: Iterable[int]) -> int:
 class Driver:
     """The process that runs the queries, with its JVM and its workers."""
 
-    def __init__(self, folder: Path, bootstrap: str, master: str = LOCAL) -> None:
+    def __init__(self, folder: Path, bootstrap: str, master: str, configuration: dict[str, str]) -> None:
         folder.mkdir(parents=True)
         self.master = master
         self._events = folder / "events.jsonl"
         self._log = folder / "log.txt"
-        settings = {"events": str(self._events), "scratch": str(folder), "master": master, "bootstrap": bootstrap}
+        places = {"events": str(self._events), "scratch": str(folder)}
+        settings = {**places, "master": master, "bootstrap": bootstrap, "configuration": configuration}
         path = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -155,7 +156,7 @@ class Driver:
 class Feeder:
     """Numbered rows into a topic until stopped, by a client that is not ours; all are acknowledged in the end."""
 
-    def __init__(self, bootstrap: str, topic: str, rows_per_s: int = 400) -> None:
+    def __init__(self, bootstrap: str, topic: str, rows_per_s: int = 100) -> None:
         self.topic = topic
         self.sent = 0
         self._errors: list[str] = []
@@ -226,6 +227,9 @@ class Pipeline:
     kind: str
     folder: Path
     topic: str
+    timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    tasks: int = 0
+    """Into so many the rows are split before they are written to a topic; 0: as they were read."""
 
     @property
     def to(self) -> str:
@@ -249,14 +253,17 @@ class Pipeline:
     def in_a_batch(self) -> bool:
         return self.newest("offsets") > self.newest("commits")
 
-    def order(self, halt: str | None, max_records: int | None) -> dict[str, Any]:
-        """For the driver. It is to stand still in the batch after the next new one."""
+    def order(self, halt: str | None, max_records: int | None, *, wait: bool = False) -> dict[str, Any]:
+        """For the driver. It is to stand still in the next new batch, and never in the very first."""
         self.flag.parent.mkdir(parents=True, exist_ok=True)
-        self.flag.unlink(missing_ok=True)
-        where = {"point": halt, "batch": self.newest("offsets") + 2, "flag": str(self.flag)} if halt else None
+        for flag in self.flag.parent.glob(f"{self.flag.name}*"):
+            flag.unlink()
+        where = {"point": halt, "batch": max(self.newest("offsets") + 1, 1), "flag": str(self.flag), "wait": wait}
         told = {"kind": self.kind, "topic": self.topic, "to": self.to, "checkpoint": str(self.checkpoint)}
-        once = {"delivery": "exactly_once", "kafka.transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS)}
-        return {**told, "max_records": max_records, "halt": where, "sink": once if self.kind == TOPIC_ONCE else {}}
+        once = {"delivery": "exactly_once", "kafka.transaction.timeout.ms": str(self.timeout_ms)}
+        sink = once if self.kind == TOPIC_ONCE else {}
+        halts = where if halt else None
+        return {**told, "max_records": max_records, "halt": halts, "sink": sink, "tasks": self.tasks}
 
     def values(self, bootstrap: str) -> list[bytes]:
         """What a reader finds there now."""
@@ -302,13 +309,15 @@ class Company:
     broker: Broker
     driver: Driver | None = None
     drivers: list[Driver] = field(default_factory=list)
+    configuration: dict[str, str] = field(default_factory=dict)
 
     def ready(self, master: str) -> Driver:
         if self.driver is not None and self.driver.master != master:
             self.driver.close()
             self.driver = None
         if self.driver is None:
-            self.driver = Driver(self.folder / f"driver-{len(self.drivers)}", self.broker.bootstrap, master)
+            folder = self.folder / f"driver-{len(self.drivers)}"
+            self.driver = Driver(folder, self.broker.bootstrap, master, self.configuration)
             self.drivers.append(self.driver)
             self.driver.await_event("ready", 1)
         return self.driver
@@ -327,6 +336,8 @@ class Stage:
         self.name = name
         self.master = master
         self.kills = 0
+        self.resting: set[str] = set()
+        """Kinds that have been through enough: they run again in the end."""
         topic = f"faults-{len(list(company.folder.iterdir()))}"
         with Cluster(self.bootstrap) as cluster:
             for one in (topic, *(f"{topic}-{kind}" for kind in TOPICS)):
@@ -347,11 +358,17 @@ class Stage:
     def driver(self) -> Driver:
         return self.company.ready(self.master)
 
-    def run(self, halt: str | None = None) -> Driver:
-        """Let all pipelines run; returns when they do."""
+    @property
+    def running(self) -> list[Pipeline]:
+        return [one for one in self.pipelines if one.kind not in self.resting]
+
+    def run(self, halts: Mapping[str, str] | None = None, *, wait: bool = False) -> Driver:
+        """Let the pipelines run, each as far as its kind's point of a commit; returns when they do."""
         driver = self.driver
         started = [one["event"] for one in driver.events()].count("started")
-        driver.tell({"do": "start", "queries": [one.order(halt, RECORDS_PER_BATCH) for one in self.pipelines]})
+        points = halts or {}
+        orders = [one.order(points.get(one.kind), RECORDS_PER_BATCH, wait=wait) for one in self.running]
+        driver.tell({"do": "start", "queries": orders})
         driver.await_event("started", started + 1)
         return driver
 
@@ -363,9 +380,22 @@ class Stage:
 
     def kill_driver_at(self, point: str) -> None:
         """When every pipeline stands at this point of a commit."""
-        driver = self.run(halt=point)
-        driver.await_true(lambda: all(one.flag.exists() for one in self.pipelines), f"all to stand {point} a commit")
+        self.kill_driver_with({one.kind: point for one in self.running})
+
+    def kill_driver_with(self, points: Mapping[str, str]) -> None:
+        """When every pipeline stands at its kind's point of a commit."""
+        driver = self.run(points)
+        driver.await_true(lambda: all(one.flag.exists() for one in self.running), f"all to stand at {points}")
         self.lose_driver()
+
+    @contextmanager
+    def pause_at(self, point: str) -> Iterator[int]:
+        """While the one pipeline stands at this point: the process that does. It goes on afterwards."""
+        (pipeline,) = self.pipelines
+        driver = self.run({pipeline.kind: point}, wait=True)
+        driver.await_true(pipeline.flag.exists, f"{pipeline.kind} to stand {point}")
+        yield int(pipeline.flag.read_text())
+        pipeline.flag.unlink(missing_ok=True)
 
     def kill_driver_when(self, pipeline: Pipeline, condition: Callable[[], object], about: str) -> None:
         """At a moment that the checkpoint shows. The others are struck wherever they are."""
@@ -383,7 +413,7 @@ class Stage:
             self.await_progress(driver)
 
     def await_progress(self, driver: Driver, batches: int = 2) -> None:
-        goals = [(one, one.newest("commits") + batches) for one in self.pipelines]
+        goals = [(one, one.newest("commits") + batches) for one in self.running]
         driver.await_true(lambda: all(one.newest("commits") >= goal for one, goal in goals), "the next batches")
 
     def finish(self) -> dict[str, Outcome]:
@@ -397,7 +427,7 @@ class Stage:
 
     def _count(self, pipeline: Pipeline, sent: int) -> Tally:
         """What a task left open holds up readers until it times out."""
-        deadline = time.monotonic() + (2 * TRANSACTION_TIMEOUT_MS / 1000 if pipeline.kind == TOPIC_ONCE else 0)
+        deadline = time.monotonic() + (2 * pipeline.timeout_ms / 1000 if pipeline.kind == TOPIC_ONCE else 0)
         while True:
             tally = Tally.of(sent, pipeline.values(self.bootstrap))
             if not tally.losses or time.monotonic() > deadline:

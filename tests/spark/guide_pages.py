@@ -2,7 +2,8 @@
 
 A `python` block runs in the page's own namespace; a `text` block after it is what it prints. A `console` block has
 commands behind `$ `, each followed by what it prints. `…` stands for anything. A command without output shown is run
-and may print what it likes. The page's address, folder and data directory are replaced by those of the test.
+and may print what it likes. A block below a comment (`<!-- not run: why -->`) is left out. The page's address, folder
+and data directory are replaced by those of the test.
 """
 
 import os
@@ -17,7 +18,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"(?<!-->\n)^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS, FOLDER = "127.0.0.1:9092", "/tmp/skidway-guide"
 DATA = f"{FOLDER}/data"
 NOT_RUN = ("pip install", "skidway serve", "spark-submit", "spark-pipelines", "export ", "cd ", "make ", "venv-pack")

@@ -25,7 +25,7 @@ TARGETS = [*TABLES, TOPIC, TOPIC_ONCE]
 @pytest.fixture(scope="module")
 def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
     folder = tmp_path_factory.mktemp("faults")
-    with Broker(data_dir=folder / "broker", experimental_transactions=True) as broker:
+    with Broker(data_dir=folder / "broker") as broker:
         company = Company(folder, broker)
         yield company
         company.close()
@@ -114,6 +114,31 @@ def test_executors_of_a_cluster_are_killed(company: Company, outcomes: list[Outc
         stage.kill_while_running(lambda: stage.driver.kill_executor(), KILLS_IN_PASSING)
         assert stage.kills == KILLS_IN_PASSING
         judge(stage, outcomes)
+
+
+def test_the_driver_dies_with_its_mark_written_and_the_next_splits_otherwise(
+    company: Company, outcomes: list[Outcome]
+) -> None:
+    with Stage(company, "driver, mark written and not decided (local-cluster)", [TOPIC_ONCE], LOCAL_CLUSTER) as stage:
+        (pipeline,) = stage.pipelines
+        for number in range(KILLS):
+            pipeline.tasks = 2 + number % 3
+            stage.kill_driver_at("marked")
+        outcome = stage.finish()[TOPIC_ONCE]
+        outcomes.append(outcome)
+        assert outcome.tally.exactly_once, outcome
+
+
+def test_the_broker_is_killed_in_every_commit(company: Company, outcomes: list[Outcome]) -> None:
+    with Stage(company, "broker, mark written and not decided", [TOPIC_ONCE]) as stage:
+        for _ in range(KILLS_IN_PASSING):
+            with stage.pause_at("marked"):
+                company.broker.restart(kill=True)
+            stage.kills += 1
+            stage.await_progress(stage.driver)
+        outcome = stage.finish()[TOPIC_ONCE]
+        outcomes.append(outcome)
+        assert outcome.tally.exactly_once, outcome
 
 
 def test_the_driver_of_a_cluster_dies_and_its_executors_live_on(company: Company, outcomes: list[Outcome]) -> None:

@@ -2,15 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from guide_pages import Page, commands, matches
-from pyspark.sql import SparkSession
 
-from skidway.cli.commands import pipeline
 from skidway.cli.main import main as skidway
 from skidway.spark.source.readers import TYPES
 from skidway.testing import Broker
@@ -21,21 +17,12 @@ REFERENCE = ROOT / "docs" / "reference"
 
 
 @pytest.fixture
-def page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
-    """Without a text yet. Pipelines run in the shared session: one of their own, as a user has it, is tested with
-    the command itself."""
-
-    @contextmanager
-    def shared(name: str, master: str, settings: dict[str, str]) -> Iterator[Any]:
-        yield spark
-
-    monkeypatch.setattr(pipeline, "_spark", shared)
+def page(commands_in_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    """Without a text yet."""
     monkeypatch.chdir(tmp_path)
     with Broker(flush="os") as broker:
         monkeypatch.setenv("SKIDWAY_BOOTSTRAP", broker.bootstrap)
         yield Page("", broker.bootstrap, tmp_path, broker.data_dir, skidway)
-    for query in spark.streams.active:
-        query.stop()
 
 
 # A page is many small Spark jobs, one after the other.

@@ -18,7 +18,7 @@ from skidway.cli.commands import pipeline as command
 from skidway.cli.main import main as skidway
 from skidway.spark.folders import PROBE, BadFolder, writable
 from skidway.spark.lake import BadTable, Target, open_table
-from skidway.spark.lake.staging import DataFile, stage, staging_folder
+from skidway.spark.lake.staging import Attempt, DataFile, stage, staging_folder
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
@@ -56,13 +56,13 @@ def commit(target: Target, batch: int) -> None:
     """One row as the batch, written as Spark's tasks would."""
     table = open_table(target)
     assert table.last_batch(QUERY) == batch - 1
+    assert isinstance(table.root, Path)
     folder = staging_folder(table.root, QUERY, batch)
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"id": pa.array([batch], pa.int64())}), folder / "rows.parquet")
     size = (folder / "rows.parquet").stat().st_size
-    final = table.root / f"part-{batch}.parquet"
     frame: Any = SimpleNamespace(schema=StructType([StructField("id", LongType())]))
-    table.commit(QUERY, batch, [DataFile(folder / "rows.parquet", final, {}, 1, size)], frame)
+    assert table.commit(QUERY, batch, [DataFile(f"part-{batch}.parquet", {}, 1, size, folder / "rows.parquet")], frame)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -82,7 +82,7 @@ def test_a_table_is_where_its_path_says_or_is_refused(tmp_path: Path, kind: str,
     rows = open_table(target).read()
     assert rows is not None
     assert sorted(rows.column("id").to_pylist()) == [0, 1]
-    assert (target.root() / "part-1.parquet").is_file()
+    assert (target.folder() / "part-1.parquet").is_file()
     assert not list(tmp_path.rglob(f"{PROBE}*"))
 
 
@@ -117,7 +117,8 @@ BROKEN: list[tuple[Callable[[Path], str], str]] = [
     (lambda folder: f"{folder}/none/../../orders", "from a folder that does not exist"),
     (lambda folder: f"{folder}/{'n' * 300}", "a name in it is too long for the file system; expected"),
     (lambda folder: f"{folder}/line\nbreak", "control character"),
-    (lambda folder: "s3://bucket/orders", "not to an object store"),
+    (lambda folder: "hdfs://namenode/lake/orders", "and not to hdfs://; mount it"),
+    (lambda folder: "s3://bucket", "write for example s3://lake/orders"),
 ]
 
 
@@ -196,4 +197,4 @@ def test_rows_that_java_wrote_to_another_name_are_missed(tmp_path: Path) -> None
     settings = SimpleNamespace(get=lambda key: "INT96", set=lambda key, value: None)
     frame: Any = SimpleNamespace(write=Elsewhere(), sparkSession=SimpleNamespace(conf=settings))
     with pytest.raises(BadTable, match=r"set LC_ALL=C\.UTF-8"):
-        stage(frame, tmp_path, QUERY, 0, [])
+        stage(frame, Attempt(tmp_path, QUERY, 0), [])

@@ -1,6 +1,8 @@
 """archive: every record once, in the table or among the rejected, over restarts, in each format."""
 
+import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +53,9 @@ def test_orders_are_archived_and_what_is_broken_is_set_aside(
         partition_by=["date", "country"],
         event_time="at",
     )
-    for part in (events[:half], events[half:]):
+    for part, schema in ((events[:half], ORDER_SCHEMA), (events[half:], f"{ORDER_SCHEMA}, coupon string")):
         put(bootstrap, topic, [(event.key, event.value) for event in part])
-        run(spark, options)
+        run(spark, replace(options, schema=schema))
 
     sound = Counter(event.value for event in events if event.fault != BROKEN)
     broken = Counter(event.value for event in events if event.fault == BROKEN)
@@ -61,6 +63,7 @@ def test_orders_are_archived_and_what_is_broken_is_set_aside(
     rows = read(spark, options.path, kind)
     assert len(rows) == sum(sound.values())
     assert {row["value"]["event_id"] for row in rows} == {value.split(b'"')[3].decode() for value in sound}
+    assert {row["value"]["coupon"] for row in rows} == {None}
     assert {row["country"] for row in rows} == {"DE", "FR", "US", "JP", "BR"}
     assert {str(row["date"]) for row in rows} <= {"2026-11-15", "2026-11-16"}
     rejected = read(spark, f"{options.path}-rejected", kind)
@@ -115,11 +118,11 @@ def test_json_without_a_schema_is_checked_and_kept_as_text(spark: Any, bootstrap
     ]
 
 
-def test_a_crash_between_table_and_checkpoint_doubles_nothing(
+def test_a_crash_behind_either_table_doubles_nothing_even_without_the_checkpoint(
     spark: Any, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch is in the table, its rejects are not, and Spark believes it failed: it runs again."""
-    from skidway.spark.pipelines import archive
+    """First the rejects of a batch are committed and its rows are not, then both are and Spark does not know."""
+    from skidway.spark.lake.parquet import ParquetTable
 
     topic = new_topic(bootstrap, "crash")
     put(bootstrap, topic, [{"n": number} if number % 5 else b"broken" for number in range(100)])
@@ -129,24 +132,32 @@ def test_a_crash_between_table_and_checkpoint_doubles_nothing(
         path=str(tmp_path / "table"),
         checkpoint=str(tmp_path / "checkpoint"),
         schema="n int",
+        expect=["n < 96"],
     )
-    real, calls = archive.write_batch, []
+    real, calls = ParquetTable.commit, []
 
-    def once(*arguments: Any) -> Any:
+    def crashing(*arguments: Any, **more: Any) -> Any:
         calls.append(arguments)
-        written = real(*arguments)
-        if len(calls) == 1:
+        committed = real(*arguments, **more)
+        if len(calls) <= 2:
             raise OSError("power lost")
-        return written
+        return committed
 
-    monkeypatch.setattr(archive, "write_batch", once)
-    with pytest.raises(StreamingQueryException, match="power lost"):
-        run(spark, options)
+    monkeypatch.setattr(ParquetTable, "commit", crashing)
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="power lost"):
+            run(spark, options)
+    shutil.rmtree(tmp_path / "checkpoint")
+    put(bootstrap, topic, [{"n": number} for number in range(200, 210)])
     run(spark, options)
-    assert Counter(row["value"]["n"] for row in read(spark, options.path, "parquet")) == Counter(
-        number for number in range(100) if number % 5
-    )
-    assert len(read(spark, f"{options.path}-rejected", "parquet")) == 20
+    expected = [number for number in range(96) if number % 5]
+    found = Counter(row["value"]["n"] for row in read(spark, options.path, "parquet"))
+    assert found == Counter(expected)
+    rejected = read(spark, f"{options.path}-rejected", "parquet")
+    assert Counter(row["reason"] for row in rejected) == {
+        "the value is not a JSON object": 20,
+        "not true: n < 96": 14,
+    }
 
 
 def test_a_driver_killed_as_it_wrote_its_first_offsets_is_followed_by_another(
@@ -176,3 +187,31 @@ def test_options_that_make_no_sense_are_told(tmp_path: Path) -> None:
         ArchiveOptions(topic=["t"], path="x", require=["a"])
     with pytest.raises(BadPipeline, match="no topic"):
         ArchiveOptions(topic=[], path="x")
+
+
+def test_a_run_that_rejects_too_much_fails_and_says_why(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    topic = new_topic(bootstrap, "rejects")
+    put(bootstrap, topic, [{"n": 1}, {"n": "x"}, b"broken", b"too", None, {"m": 2}])
+    options = ArchiveOptions(
+        topic=[topic],
+        bootstrap=bootstrap,
+        path=str(tmp_path / "table"),
+        checkpoint=str(tmp_path / "checkpoint"),
+        schema="n int",
+        require=["n"],
+        max_rejected="50%",
+    )
+    archive = Archive(options)
+    with pytest.raises(StreamingQueryException, match="5 of 6 records were rejected"):
+        to_the_end(lambda: archive.start(spark, ONCE))
+    assert archive.counts() == {
+        "rejected": 5,
+        "rejected (the value is not a JSON object)": 2,
+        "rejected (a field does not have the type the schema gives it)": 1,
+        "rejected (the field n is missing)": 1,
+        "rejected (the value is null)": 1,
+    }
+    # All of it is in the tables, so the next run has nothing to do.
+    run(spark, options)
+    assert len(read(spark, options.path, "parquet")) == 1
+    assert len(read(spark, f"{options.path}-rejected", "parquet")) == 5

@@ -5,16 +5,20 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pipeline_topics import new_name, new_topic, put, taken
+from prometheus_client.parser import text_string_to_metric_families
 
 from skidway.cli.main import main as skidway
-from skidway.spark.pipelines import running
+from skidway.spark.pipelines import status as status_of
 from skidway.spark.pipelines.options import DEFAULT_FOLDER, BadPipeline, from_texts, labelled, pairs, parse_duration_ms
-from skidway.spark.pipelines.running import Status, in_one_line
+from skidway.spark.pipelines.running import in_one_line
+from skidway.spark.pipelines.status import Status
+from skidway.testing.free_ports import free_ports
 from waiting import SPARK_PATIENCE_S, eventually
 
 SOURCES = Path(__file__).parents[2] / "src"
@@ -29,23 +33,21 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "skidway", "pipeline", *words]
 
 
-def test_once_runs_to_the_end_and_says_what_it_did(bootstrap: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("commands_in_session")
+def test_once_runs_to_the_end_and_says_what_it_did(
+    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = new_topic(bootstrap, "orders")
     put(bootstrap, topic, [{"n": 1}, {"n": 2}, b"broken"])
     config = tmp_path / "archive.toml"
     config.write_text(f'topic = "{topic}"\nschema = "n int"\npartition-by = []\n')
     words = ["run", "archive", "--config", str(config), "--bootstrap", bootstrap, "--path", "lake/orders", "--once"]
-    done = subprocess.run(
-        command(*words, *MEMORY),
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=SPARK_PATIENCE_S,
+    monkeypatch.chdir(tmp_path)
+    assert skidway(["pipeline", *words]) == 0
+    assert capsys.readouterr().out.strip() == (
+        "archive done: 3 records in 1 batch, rejected 1, rejected (the value is not a JSON object) 1"
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "archive done: 3 records in 1 batch"
-    [(folder, status)] = running.read_all(tmp_path / DEFAULT_FOLDER)
+    [(folder, status)] = status_of.read_all(tmp_path / DEFAULT_FOLDER)
     assert (folder.name, status.state, status.records, status.lag) == ("archive", "done", 3, 0)
     assert list((tmp_path / "lake" / "orders").glob("part-*.parquet"))
     assert list((tmp_path / "lake" / "orders-rejected").rglob("part-*.parquet"))
@@ -58,6 +60,8 @@ def test_a_resident_pipeline_follows_and_stops_cleanly(
     put(bootstrap, topic, [b"1", b"2"])
     words = ["run", "route", "-t", topic, "--bootstrap", bootstrap, "--parse", "none", "--trigger", "200ms"]
     words += ["--route", f"{out}: cast(value AS int) % 2 = 0", "--checkpoint", str(tmp_path / "checkpoint"), *MEMORY]
+    port = free_ports()
+    words += ["--name", "evens", "--metrics", f"127.0.0.1:{port}"]
     with subprocess.Popen(command(*words), env=environment(), stdout=subprocess.PIPE, text=True) as process:
         try:
             eventually(lambda: _batches(tmp_path) >= 1 or process.poll() is not None, SPARK_PATIENCE_S)
@@ -65,7 +69,11 @@ def test_a_resident_pipeline_follows_and_stops_cleanly(
             eventually(lambda: _records(tmp_path) >= 4 or process.poll() is not None, SPARK_PATIENCE_S)
             assert skidway(["pipeline", "status", str(tmp_path)]) == 0
             told = capsys.readouterr().out
-            assert "route" in told
+            assert "evens" in told
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                families = {one.name: one for one in text_string_to_metric_families(answer.read().decode())}
+            [records] = families["skidway_pipeline_records"].samples
+            assert (records.labels, records.value) == ({"pipeline": "evens", "kind": "route"}, 4)
             assert "running" in told
             process.send_signal(signal.SIGTERM)
             output, _ = process.communicate(timeout=SPARK_PATIENCE_S)
@@ -77,7 +85,7 @@ def test_a_resident_pipeline_follows_and_stops_cleanly(
 
 
 def _status(folder: Path) -> Status | None:
-    return running.read(folder / "checkpoint")
+    return status_of.read(folder / "checkpoint")
 
 
 def _batches(folder: Path) -> int:
@@ -95,9 +103,9 @@ def test_a_pipeline_that_was_killed_has_died(tmp_path: Path, capsys: pytest.Capt
 
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
-    running.write(Status("archive", ["orders"], pid=process.pid, host=socket.gethostname()), tmp_path / "archive")
+    status_of.write(Status("archive", ["orders"], pid=process.pid, host=socket.gethostname()), tmp_path / "archive")
     failed = Status("dedupe", ["clicks"], state="failed", error="no broker answers", counts={"dead": 7})
-    running.write(failed, tmp_path / "dedupe")
+    status_of.write(failed, tmp_path / "dedupe")
     assert skidway(["pipeline", "status", str(tmp_path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [(one["pipeline"], one["state"]) for one in told] == [("archive", "died"), ("dedupe", "failed")]
@@ -110,16 +118,21 @@ def test_a_pipeline_that_was_killed_has_died(tmp_path: Path, capsys: pytest.Capt
 def test_a_status_file_of_nonsense_is_no_status(tmp_path: Path) -> None:
     for content in (b"", b"[1]", b'{"pipeline": ', b'{"state": "running"}', b"\xff"):
         (tmp_path / "status.json").write_bytes(content)
-        assert running.read(tmp_path) is None
+        assert status_of.read(tmp_path) is None
 
 
 def test_what_is_wrong_is_told_before_spark_starts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
     cases: dict[tuple[str, ...], str] = {
         ("run", "nothing"): "skidway pipeline run has no command nothing; its commands are archive",
         ("run", "archive", "--topic", "t"): "missing: path",
         ("run", "dedupe", "-t", "a", "--to-topic", "a", "--id", "x"): "never ends",
         ("run", "archive", "-t", "a", "--path", "x", "--trigger", "soon"): "'soon' is not a duration",
         ("run", "archive", "-t", "a", "--path", "x", "--format", "orc"): "format must be one of parquet",
+        ("run", "archive", "-t", "a", "--path", "x", "--name", "a/b"): "'a/b' is not a name",
+        ("run", "archive", "-t", "a", "--path", "x", "--schema", "n int", "--drop", "m"): "no field m to mask",
+        ("run", "archive", "-t", "a", "--path", "x", "--redo-rejected"): "redo_rejected needs a schema",
+        ("run", "archive", "-t", "a", "--path", path, "--metrics", "nowhere"): "'nowhere' is not an address",
     }
     for words, message in cases.items():
         assert skidway(["pipeline", *words]) == 2

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from skidway.spark.pipelines import running
+from skidway.spark.pipelines import status as status_of
 from skidway.spark.pipelines.options import ONCE
 from skidway.spark.pipelines.running import START_ATTEMPTS_MAX, Stop
 
@@ -27,6 +28,7 @@ class Query:
                 "processedRowsPerSecond": 1.0,
                 "sources": [offsets],
                 "observedMetrics": {},
+                "stateOperators": [{"numRowsDroppedByWatermark": 2}],
             }
             for number in range(batches)
         ]
@@ -57,7 +59,7 @@ class Pipeline:
 def test_a_query_starts_again_while_spark_finds_its_python_too_slow(tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path, lambda start: Query(SLOW) if start < 3 else Query(None, batches=1))
     status = running.run(pipeline, None, ONCE, Stop())
-    assert (pipeline.starts, status.state, status.batches) == (3, "done", 1)
+    assert (pipeline.starts, status.state, status.batches, status.figures.late) == (3, "done", 1, 2)
 
 
 def test_a_python_that_never_starts_fails_the_pipeline(tmp_path: Path) -> None:
@@ -65,7 +67,7 @@ def test_a_python_that_never_starts_fails_the_pipeline(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="failed to connect back"):
         running.run(pipeline, None, ONCE, Stop())
     assert pipeline.starts == START_ATTEMPTS_MAX
-    status = running.read(tmp_path)
+    status = status_of.read(tmp_path)
     assert status is not None
     assert status.state == "failed"
 

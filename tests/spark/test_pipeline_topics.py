@@ -10,7 +10,7 @@ from pipeline_topics import documents, new_name, new_topic, put, taken
 from queries import to_the_end
 
 from skidway.cli.main import main as skidway
-from skidway.client.dead_letter_headers import read_report
+from skidway.records.dead_letter_headers import read_report
 from skidway.spark.pipelines.aggregate import Aggregate, AggregateOptions
 from skidway.spark.pipelines.dedupe import Dedupe, DedupeOptions
 from skidway.spark.pipelines.options import ONCE, BadPipeline

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
@@ -96,8 +97,6 @@ def test_what_is_wrong_fails_before_the_job(spark: Any, bootstrap: str) -> None:
     rows = spark.range(1).selectExpr("cast(id as string) AS value")
     with pytest.raises(AnalysisException, match="option topik: there is no such option; did you mean topic"):
         save(rows, bootstrap, topik="t")
-    with pytest.raises(AnalysisException, match="delivery=exactly_once needs a broker that commits"):
-        save(rows, bootstrap, topic="t", delivery="exactly_once")
     with pytest.raises(AnalysisException, match="no topic is given: set option topic"):
         save(rows, bootstrap)
     with pytest.raises(AnalysisException, match="column id is not one the sink takes"):
@@ -107,6 +106,33 @@ def test_what_is_wrong_fails_before_the_job(spark: Any, bootstrap: str) -> None:
     # Spark asks for a mode of its own accord.
     with pytest.raises(AnalysisException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
         save(rows, bootstrap, mode="ignore", topic="t")
+
+
+def test_jobs_and_streams_write_exactly_once_and_the_source_reads_what_is_committed(
+    spark: Any, bootstrap: str, tmp_path: Path
+) -> None:
+    topic = new_topic(bootstrap)
+    rows = spark.range(100).selectExpr("cast(id as string) AS value")
+    save(rows, bootstrap, topic=topic, delivery="exactly_once")
+    lines(tmp_path / "in", "0.txt", range(100, 200))
+    incoming = spark.readStream.text(str(tmp_path / "in")).repartition(3)
+    run_stream(incoming, bootstrap, tmp_path / "checkpoint", topic=topic, delivery="exactly_once")
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    for value, end in ((b"-1", producer.abort_transaction), (b"-2", producer.flush)):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        producer.flush()
+        end()
+
+    def read(**options: str) -> list[int]:
+        told = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **options}
+        found = spark.read.format("skidway").options(**told).load().selectExpr("int(string(value))").collect()
+        return sorted(row[0] for row in found)
+
+    assert read() == list(range(200))
+    assert read(isolation="read_uncommitted") == list(range(-2, 200))
+    producer.abort_transaction()
 
 
 def test_a_row_without_a_place_fails_the_job_and_says_why(spark: Any, bootstrap: str) -> None:

@@ -320,3 +320,26 @@ def test_a_stream_refuses_options_of_a_batch_read(cluster: Cluster, streams: Str
     topic = make_topic(cluster)
     with pytest.raises(PySparkException, match="endingOffsets: it is for batch reads"):
         streams.run(topic, endingOffsets="latest")
+
+
+@pytest.mark.parametrize(
+    ("settings", "schema", "message"),
+    [({"endingOffsets": "latest"}, None, "endingOffsets"), ({}, "value string", "column value is binary, not string")],
+    ids=["an option for batches", "a schema that does not fit"],
+)
+def test_what_is_wrong_with_a_stream_is_named(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, settings: dict[str, str], schema: str | None, message: str
+) -> None:
+    """PySpark by itself shows an UnboundLocalError of its own."""
+    reader = spark.readStream.format("skidway").options(
+        **{"kafka.bootstrap.servers": bootstrap, "subscribe": "any", **settings}
+    )
+    frame = (reader.schema(schema) if schema else reader).load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(Exception, match=message):
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def test_create_table_is_refused_with_what_to_do(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match="CREATE TEMPORARY VIEW"):
+        spark.sql("CREATE TABLE refused USING skidway OPTIONS (subscribe 'any')")

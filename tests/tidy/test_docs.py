@@ -2,7 +2,6 @@
 
 import ast
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import msgspec.structs
@@ -12,15 +11,24 @@ from skidway.broker.api.router import Routes
 from skidway.broker.api.table import SERVED
 from skidway.cli.main import COMMANDS
 from skidway.groups.settings import GroupSettings
-from skidway.limits import DEFAULT_LIMITS, Limits
+from skidway.limits import DEFAULT_LIMITS
 from skidway.metadata.broker_configs import describe_broker
 from skidway.metadata.group_configs import GROUP_KEYS
 from skidway.metadata.idle_configs import IDLE_KEYS
 from skidway.metadata.topic_configs import TOPIC_KEYS
 from skidway.quorum.settings import QuorumSettings
-from skidway.server.config import GROUP_NAMES, LISTENER_NAMES, QUORUM_NAMES, TABLES, TRANSACTION_NAMES, Settings
+from skidway.server.config import (
+    GROUP_NAMES,
+    LISTENER_NAMES,
+    QUORUM_NAMES,
+    SHARE_NAMES,
+    TABLES,
+    TRANSACTION_NAMES,
+    Settings,
+)
 from skidway.server.flags import build_parser
 from skidway.server.listening import ListenerSettings
+from skidway.shares.coordinator.settings import ShareCoordinatorSettings
 from skidway.transactions.settings import TransactionSettings
 from skidway.wire.registry import APIS
 
@@ -134,6 +142,11 @@ def test_transaction_settings_are_told_with_their_defaults() -> None:
     assert told == {name: getattr(TransactionSettings(), name) for name in TRANSACTION_NAMES}
 
 
+def test_share_settings_are_told_with_their_defaults() -> None:
+    told = {name: int(default.replace(",", "")) for name, default, _ in table("configuration.md", "Share coordinators")}
+    assert told == {name: getattr(ShareCoordinatorSettings(), name) for name in SHARE_NAMES}
+
+
 def test_settings_of_single_groups_are_told() -> None:
     told = {name for name, *_ in table("configuration.md", "Settings of single groups")}
     assert told == set(GROUP_KEYS)
@@ -141,7 +154,7 @@ def test_settings_of_single_groups_are_told() -> None:
 
 def test_limits_are_told_with_their_defaults() -> None:
     told = {name: int(default.replace(",", "")) for name, default, _ in table("configuration.md", "Limits")}
-    assert told == {field.name: getattr(DEFAULT_LIMITS, field.name) for field in fields(Limits)}
+    assert told == msgspec.structs.asdict(DEFAULT_LIMITS)
 
 
 def test_every_flag_of_serve_is_told() -> None:

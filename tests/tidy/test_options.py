@@ -28,7 +28,7 @@ TWO_SHAPES = {
     "--partition": {"N"},
     "--timestamp": {"", "TIME"},  # show times; the time to send
     "--to": {"N,N,…", "TOPIC", "WHERE"},  # brokers; a topic; a place in a topic
-    "--wait": {"", "SECONDS"},
+    "--wait": {"", "SECONDS", "TIME"},  # queues have times as 30s, too
 }
 """Options whose values are not the same everywhere, although the word is."""
 

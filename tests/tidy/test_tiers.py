@@ -77,6 +77,12 @@ def test_the_last_line_that_names_a_test_decides() -> None:
     assert "tests/ab/b.py::test_c" not in slow
 
 
+def test_a_file_of_which_one_test_is_run_is_collected() -> None:
+    slow = SlowList([Choice("tests/a", False), Choice("tests/a/b.py::test_c", True), Choice("tests/d.py", False)])
+    paths = ["tests/a", "tests/a/b.py", "tests/a/other.py", "tests/d.py", "tests/e.py"]
+    assert [path for path in paths if slow.has_all_of(path)] == ["tests/a/other.py", "tests/d.py"]
+
+
 def test_every_place_of_the_list_of_skips_exists() -> None:
     missing = [place for place, _ in listed_skips() if not (ROOT / place).exists()]
     assert missing == []
@@ -153,3 +159,12 @@ def test_coverage_is_counted_in_the_packages_whose_quick_tests_run() -> None:
     coverage = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["coverage"]
     assert coverage["run"]["source_pkgs"] == [f"skidway.{package}" for package in core[1].split()]
     assert coverage["report"]["fail_under"] > 0
+
+
+def test_the_floor_of_coverage_has_only_risen() -> None:
+    """Since it was first written down: `git log` has every floor there was, as far as there is a history here."""
+    command = ["git", "log", "--patch", "--format=", "-G", "^fail_under = ", "--", "pyproject.toml"]
+    history = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    floors = [int(floor) for floor in re.findall(r"^[+-]fail_under = (\d+)$", history, re.MULTILINE)]
+    floor = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["coverage"]["report"]["fail_under"]
+    assert floor >= max(floors, default=0)

@@ -45,6 +45,7 @@ from skidway.wire.schema.incremental_alter_configs import (
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 
 SET = 0
 DELETE = 1
@@ -103,8 +104,10 @@ class Admin:
         replication: int = -1,
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
+        about: str = "",
     ) -> None:
-        """Returns when the topic's partitions have leaders: it can be written to at once. -1: the broker's default."""
+        """Returns when the topic's partitions have leaders: it can be written to at once. -1: the broker's default.
+        `about`: how an error begins."""
         wanted = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -115,7 +118,7 @@ class Admin:
 
         def ask() -> None:
             for result in self.cluster.ask_controller(request, CreateTopicsResponse).topics:
-                check(result.error_code, f"cannot create topic {name}", result.error_message)
+                check(result.error_code, about or f"cannot create topic {name}", result.error_message)
 
         self.cluster.retrying(ask)
         if not validate_only:
@@ -171,6 +174,13 @@ class Admin:
 
     def alter_topic(self, name: str, changes: Iterable[ConfigChange], *, validate_only: bool = False) -> None:
         self._alter(TOPIC_RESOURCE, name, f"cannot alter topic {name}", changes, validate_only)
+
+    def group_configs(self, name: str, *, documentation: bool = False) -> list[Config]:
+        return self._configs(GROUP_RESOURCE, name, f"group {name}", documentation)
+
+    def alter_group(self, name: str, changes: Iterable[ConfigChange], *, validate_only: bool = False) -> None:
+        """The group need not exist."""
+        self._alter(GROUP_RESOURCE, name, f"cannot alter group {name}", changes, validate_only)
 
     def alter_broker(
         self, node_id: int | None, changes: Iterable[ConfigChange], *, validate_only: bool = False

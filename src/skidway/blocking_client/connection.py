@@ -39,6 +39,8 @@ REPLY_BYTES_MAX = 128 * MIB
 CONNECT_TIMEOUT_MS = 5_000
 REPLY_TIMEOUT_MS = 30_000
 
+_HTTP = b"HTTP"
+"""How an answer of the other protocol begins."""
 _LENGTH = struct.Struct(">i")
 _ERROR_CODE = struct.Struct(">h")
 _API_VERSIONS = 18
@@ -182,7 +184,11 @@ class Connection:
     def _receive_body(self, awaited: _Awaited, timeout_ms: int | None) -> tuple[memoryview, int]:
         """The next frame, and where its body begins after the header."""
         deadline = time.monotonic() + (self.reply_timeout_ms if timeout_ms is None else timeout_ms) / 1000
-        length = _LENGTH.unpack(self._receive_exactly(_LENGTH.size, deadline))[0]
+        first = bytes(self._receive_exactly(_LENGTH.size, deadline))
+        if first == _HTTP:
+            text = f"{self.address} answers in HTTP: this is the port for HTTP and Amazon SQS"
+            raise self._broken(BadReply(f"{text}; give the one for Kafka's protocol, 9092 if nobody chose another"))
+        length = _LENGTH.unpack(first)[0]
         if not _LENGTH.size <= length <= self.reply_bytes_max:
             text = f"{self.address} sent a reply of {length} bytes (at most {self.reply_bytes_max} are accepted)"
             raise self._broken(BadReply(f"{text}; is it a Kafka listener without TLS?"))

@@ -1,7 +1,8 @@
-"""Consumer groups as an operator sees them: who is in one, what they own, what they committed; and changing that.
+"""Groups as an operator sees them: who is in one, what they own, what they committed; and changing that.
 
-Groups of the classic and of the consumer protocol look alike here. `Groups` joins no group; `membership` does. Every
-method raises `BrokerError` with the broker's own words.
+Groups of the classic and of the consumer protocol look alike here, and so do share groups, except that what they have
+done is in `share_groups`. `Groups` joins no group; `membership` does. Every method raises `BrokerError` with the
+broker's own words.
 """
 
 import struct
@@ -18,6 +19,7 @@ from skidway.errors import ErrorCode, ProtocolError
 from skidway.ports import Buffer
 from skidway.wire.registry import codec
 from skidway.wire.schema import consumer_group_describe as consumer_protocol_groups
+from skidway.wire.schema import share_group_describe as share_groups
 from skidway.wire.schema.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -45,6 +47,7 @@ from skidway.wire.schema.offset_fetch import (
 # From version 10 on topics go by id; by name a deleted topic's offsets can still be told.
 OFFSETS_BY_NAME_MAX = 9
 CONSUMER_PROTOCOL = "consumer"
+SHARE = "share"
 EMPTY_STATES = ("Empty", "Dead")
 
 
@@ -70,7 +73,7 @@ class Group:
     id: str
     state: str
     type: str
-    """`classic` or `consumer`: which protocol its members speak."""
+    """`classic`, `consumer` or `share`: which protocol its members speak."""
     protocol: str
     assignor: str
     coordinator: Address
@@ -122,11 +125,13 @@ class Groups:
         return [found[name] for name in sorted(found)]
 
     def describe(self, group: str) -> Group:
-        """Members and what they own; `NoSuchGroup` if neither protocol knows it."""
-        try:
-            return self._describe_consumer(group)
-        except NoSuchGroup:
-            return self._describe_classic(group)
+        """Members and what they own; `NoSuchGroup` if no protocol knows it."""
+        for ask in (self._describe_consumer, self._describe_share):
+            try:
+                return ask(group)
+            except NoSuchGroup:
+                continue
+        return self._describe_classic(group)
 
     def committed(self, group: str) -> dict[Place, Committed]:
         """Every offset the group has committed; none at all for a group that does not exist."""
@@ -244,6 +249,23 @@ class Groups:
 
         return self._coordinators.ask(group, ask)
 
+    def _describe_share(self, group: str) -> Group:
+        request = share_groups.ShareGroupDescribeRequest(group_ids=[group])
+
+        def ask(coordinator: Connection) -> Group:
+            try:
+                (found,) = coordinator.call(request, share_groups.ShareGroupDescribeResponse).groups
+            except Unsupported:
+                raise NoSuchGroup(group) from None
+            # Whoever has turned share groups off may ask about others.
+            if found.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+                raise NoSuchGroup(group)
+            check(found.error_code, f"group {group}", found.error_message)
+            members = [_share_member(member) for member in found.members]
+            return Group(group, found.group_state, SHARE, SHARE, found.assignor_name, coordinator.address, members)
+
+        return self._coordinators.ask(group, ask)
+
     def _describe_classic(self, group: str) -> Group:
         request = DescribeGroupsRequest(groups=[group])
 
@@ -300,6 +322,15 @@ def _consumer_member(member: consumer_protocol_groups.Member) -> Member:
         for partition in sorted(topic.partitions)
     ]
     return Member(member.member_id, member.instance_id, member.client_id, member.client_host.lstrip("/"), owned)
+
+
+def _share_member(member: share_groups.Member) -> Member:
+    owned = [
+        (topic.topic_name, partition)
+        for topic in member.assignment.topic_partitions
+        for partition in sorted(topic.partitions)
+    ]
+    return Member(member.member_id, None, member.client_id, member.client_host.lstrip("/"), owned)
 
 
 def _assigned(assignment: Buffer) -> list[Place]:

@@ -163,6 +163,6 @@ class Membership:
 
 def _explained(error: BrokerError, group: str) -> ClientError:
     if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
-        text = "it is in use by members of the classic protocol and cannot be joined with the consumer protocol"
+        text = "it is a share group, or used by members of the classic protocol; a consumer needs another group"
         return BrokerError(error.code, f"group {group}", text)
     return error

@@ -39,6 +39,16 @@ from skidway.wire.schema.produce import (
 ACKS_ALL = -1
 BATCH_BYTES = 256 * KIB
 BATCH_RECORDS_MAX = 50_000
+OF_A_RECORD = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.POLICY_VIOLATION,
+    }
+)
+"""Refusals that are about what is in a batch: the topic may take other records of it."""
 RECORD_OVERHEAD_BYTES = 16
 """An upper guess of what a record takes beside its key, value and headers."""
 
@@ -87,8 +97,10 @@ class Producer:
         idempotent: bool | None = None,
         create_topics: bool = False,
         on_delivered: Callable[[Delivered], None] | None = None,
+        on_refused: Callable[[Record, BrokerError], None] | None = None,
     ) -> None:
-        """`idempotent` None: if acks=all and the broker serves producer ids."""
+        """`idempotent` None: if acks=all and the broker serves producer ids. `on_refused` hears of each record that its
+        topic does not take, and the others go on; without it such a record raises, and with it its batch is lost."""
         assert acks in (-1, 0, 1)
         self.cluster = cluster
         self.acks = acks
@@ -96,6 +108,7 @@ class Producer:
         self.batch_bytes = batch_bytes
         self.create_topics = create_topics
         self.on_delivered = on_delivered
+        self.on_refused = on_refused
         self.delivered_records = 0
         self.delivered_bytes = 0
         self._idempotent = acks == ACKS_ALL if idempotent is None else idempotent
@@ -261,6 +274,7 @@ class Producer:
         for one in now.values():
             by_leader.setdefault(self.cluster.leader(one.topic, one.partition), []).append(one)
         left: list[_Outgoing] = []
+        dropped: set[tuple[str, int]] = set()
         stuck = 0
         trouble: ClientError | None = None
         for connection, batches in by_leader.items():
@@ -275,20 +289,41 @@ class Producer:
                     self.cluster.forget(one.topic)
                 continue
             for one, refusal in failed:
-                if refusal.code == ErrorCode.MESSAGE_TOO_LARGE:
+                if self._is_splittable(one, refusal):
                     left += self._halves(one)
+                    continue
+                if refusal.code in OF_A_RECORD:
+                    self._drop(one, refusal)
+                    dropped.add((one.topic, one.partition))
                     continue
                 left.append(one)
                 stuck, trouble = stuck + 1, refusal
                 self.cluster.forget(one.topic)
         if trouble is not None and stuck == len(now):
             raise trouble
-        return [*left, *later]
+        return [*left, *(self._moved_up(one) if (one.topic, one.partition) in dropped else one for one in later)]
+
+    def _is_splittable(self, one: _Outgoing, refusal: BrokerError) -> bool:
+        of_batch = refusal.code == ErrorCode.MESSAGE_TOO_LARGE or self.on_refused is not None
+        return len(one.source) > 1 and refusal.code in OF_A_RECORD and of_batch
+
+    def _drop(self, one: _Outgoing, refusal: BrokerError) -> None:
+        """A batch of one record, which nobody has taken: its place in the sequence is the next one's."""
+        assert self.on_refused is not None
+        if one.sequence >= 0:
+            key = (one.topic, one.partition)
+            self._sequences[key] = (self._sequences[key] - 1) & INT32_MAX
+        self.on_refused(one.source[0], refusal)
+
+    def _moved_up(self, one: _Outgoing) -> _Outgoing:
+        sequence = one.sequence if one.sequence < 0 else (one.sequence - 1) & INT32_MAX
+        return self._build(one.topic, one.partition, one.source, sequence)
 
     def _send_to(
         self, connection: Connection, batches: Sequence[_Outgoing], delivered: list[Delivered]
     ) -> list[tuple[_Outgoing, BrokerError]]:
-        """Answers what may be sent again: batches that met a passing trouble, or are too large and can be split."""
+        """Answers what is not done with: batches that met a passing trouble, are too large and can be split, or are
+        refused where somebody wants to hear of it."""
         connection.send(self._request(batches), answered=self.acks != 0)
         if self.acks == 0:
             for one in batches:
@@ -309,7 +344,8 @@ class Producer:
                     self._count(one, answer.base_offset, answer.log_append_time_ms, delivered)
                     continue
                 error = _refusal(one, answer)
-                if error.retriable or (error.code == ErrorCode.MESSAGE_TOO_LARGE and len(one.source) > 1):
+                is_heard = self.on_refused is not None and error.code in OF_A_RECORD and one.source
+                if error.retriable or is_heard or self._is_splittable(one, error):
                     failed.append((one, error))
                 else:
                     refused = refused or error

@@ -14,6 +14,7 @@ from skidway.blocking_client.connection import Connection
 from skidway.blocking_client.coordinators import Coordinators, CoordinatorType, Result
 from skidway.blocking_client.errors import ReplyTimeout, check
 from skidway.blocking_client.reader import Place, by_topic
+from skidway.errors import ErrorCode
 from skidway.wire.schema.commit_transactions import (
     CommitTransactionsRequest,
     CommitTransactionsResponse,
@@ -22,6 +23,7 @@ from skidway.wire.schema.commit_transactions import (
 from skidway.wire.schema.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from skidway.wire.schema.end_txn import EndTxnRequest, EndTxnResponse
 from skidway.wire.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from skidway.wire.schema.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from skidway.wire.schema.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -68,12 +70,14 @@ class Transactions:
 
         return self._insist(transactional_id, ask)
 
-    def commit_offsets(self, producer: Producer, group: str, offsets: Mapping[Place, int]) -> None:
+    def commit_offsets(self, producer: Producer, group: str, offsets: Mapping[Place, int], metadata: str = "") -> None:
         """They count when the transaction is committed."""
         topics = [
             TxnOffsetCommitRequestTopic(
                 topic,
-                partitions=[TxnOffsetCommitRequestPartition(each, offsets[topic, each], -1, "") for each in partitions],
+                partitions=[
+                    TxnOffsetCommitRequestPartition(each, offsets[topic, each], -1, metadata) for each in partitions
+                ],
             )
             for topic, partitions in by_topic(offsets).items()
         ]
@@ -114,14 +118,29 @@ class Transactions:
 
         self._insist(producers[0].transactional_id, ask)
 
-    def state(self, transactional_id: str) -> str:
-        """In Kafka's words: Empty, Ongoing, PrepareCommit, CompleteCommit, …"""
-        request = DescribeTransactionsRequest([transactional_id])
+    def states(self, transactional_ids: Sequence[str]) -> dict[str, str]:
+        """Of ids that one coordinator keeps, in Kafka's words: Empty, Ongoing, PrepareCommit, CompleteCommit, … Those
+        that it does not know are left out."""
+        request = DescribeTransactionsRequest(list(transactional_ids))
 
-        def ask(coordinator: Connection) -> str:
-            (described,) = coordinator.call(request, DescribeTransactionsResponse).transaction_states
-            check(described.error_code, f"transactional id {transactional_id}")
-            return described.transaction_state
+        def ask(coordinator: Connection) -> dict[str, str]:
+            found = {}
+            for one in coordinator.call(request, DescribeTransactionsResponse).transaction_states:
+                if one.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    check(one.error_code, f"transactional id {one.transactional_id}")
+                    found[one.transactional_id] = one.transaction_state
+            return found
+
+        return self._insist(transactional_ids[0], ask)
+
+    def open_beside(self, transactional_id: str) -> list[str]:
+        """The ids with an open transaction that are kept by the same broker as this one."""
+        request = ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=[])
+
+        def ask(coordinator: Connection) -> list[str]:
+            reply = coordinator.call(request, ListTransactionsResponse)
+            check(reply.error_code, f"asking {coordinator.address} for its transactions")
+            return [one.transactional_id for one in reply.transaction_states]
 
         return self._insist(transactional_id, ask)
 

@@ -5,13 +5,15 @@ What happens in one room and concerns several others goes to the node (`Above`),
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
+
 from skidway.broker.api.call import RouteTable
 from skidway.broker.api.caller import this_node
-from skidway.broker.api.forwarding import ask_here
+from skidway.broker.api.forwarding import ask_here, ask_node
+from skidway.broker.api.share_requests import share_work
 from skidway.broker.cluster.chronicle import Chronicle
 from skidway.broker.cluster.controller_access import ControllerAccess
 from skidway.broker.cluster.controller_host import ControllerHost
@@ -20,7 +22,9 @@ from skidway.broker.cluster.producer_ids import ProducerIds, blocks_from_control
 from skidway.broker.cluster.quorum_host import QuorumHost, Subscriber
 from skidway.broker.cluster.registration import Registration
 from skidway.broker.coordinators.groups import TopicsView, group_coordinators, write_marker
-from skidway.broker.coordinators.host import Coordinators, Surroundings
+from skidway.broker.coordinators.host import Coordinator, Coordinators, Surroundings
+from skidway.broker.coordinators.share_states import ShareStates
+from skidway.broker.coordinators.shares import share_coordinators
 from skidway.broker.coordinators.transaction_questions import TransactionQuestions
 from skidway.broker.coordinators.transactions import TransactionCoordinators
 from skidway.broker.counts import Counts
@@ -32,35 +36,45 @@ from skidway.broker.partitions.metadata_follower import MetadataFollower
 from skidway.broker.partitions.partition import Partition
 from skidway.broker.partitions.room import Room
 from skidway.broker.partitions.waiting import Waiting
+from skidway.broker.queues.host import Queues
+from skidway.broker.queues.rules import QueueRulesOf
 from skidway.broker.reads.consumers import ConsumerFetches
 from skidway.broker.reads.poll import Reads
 from skidway.broker.replication.fetchers import Fetchers
 from skidway.broker.replication.follower_fetches import FollowerFetches
 from skidway.broker.replication.in_sync import InSync
 from skidway.broker.services import Services
+from skidway.broker.shares.fetches import ShareFetches
+from skidway.broker.shares.group_rules import GroupRulesOf
+from skidway.broker.shares.letter_office import LetterOffice
+from skidway.broker.shares.share_partitions import SharePartitions
+from skidway.broker.shares.stored import CoordinatorStore
 from skidway.broker.start import Start, open_quorum
-from skidway.broker.turn import TurnNotes
 from skidway.broker.upkeep.compactions import Compactions
 from skidway.broker.upkeep.scrubbing import Scrubbing
 from skidway.broker.upkeep.syncs import Outcomes, Syncs
 from skidway.broker.upkeep.upkeep import Upkeep
 from skidway.broker.world import World
+from skidway.groups.coordinator import GroupCoordinator
+from skidway.groups.records import GroupRecord
+from skidway.groups.share.operations import StateEffect
 from skidway.log.compaction.cleaning import Compactor
 from skidway.log.logs import Logs
+from skidway.metadata.features import share_version
 from skidway.ports import Loggers
+from skidway.runtime.turn import TurnNotes
 from skidway.wire.message import Message
 
 
 class Above(Observer, Outcomes, Subscriber, Protocol):
-    """The node, as its rooms see it."""
+    """Who tells other rooms what one reports."""
 
     def on_starts_saved(self) -> None:
         """The files that say where logs begin were written."""
         ...
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Ground:
+class Ground(msgspec.Struct, kw_only=True, eq=False):
     """What is there before the first room."""
 
     world: World
@@ -177,7 +191,15 @@ class Rooms:
         world, turn, above, hosting = ground.world, ground.turn, ground.above, self.hosting
         self.syncs = Syncs(turn, world.timers, world.clock, hosting, above, world.report)
         self.upkeep = Upkeep(
-            world, turn, ground.logs, hosting, self.quorum, self.syncs, above.fail, above.on_starts_saved
+            world,
+            turn,
+            ground.logs,
+            hosting,
+            self.quorum,
+            self.syncs,
+            above.fail,
+            lambda partition: ground.waiting.shares.on_start_moved(partition),
+            above.on_starts_saved,
         )
         self.scrubbing = Scrubbing(
             world, hosting.partitions, self.quorum, lambda: self.services.serving, self.damaged.found
@@ -225,18 +247,26 @@ class Rooms:
             on_damaged=self.damaged.found,
         )
         topics = TopicsView(image, lambda: self.quorum.published_offset)
-        groups = group_coordinators(surroundings, topics, hosting.topic_settings.static)
+        groups = group_coordinators(surroundings, topics, hosting.topic_settings.static, self._perform)
         node_id = world.settings.node_id
-        producer_ids = ProducerIds(
-            blocks_from_controller(self.controller.ask, node_id, lambda: self.registration.epoch)
+
+        def broker_epoch() -> int:
+            return self.registration.epoch
+
+        producer_ids = ProducerIds(blocks_from_controller(self.controller.ask, node_id, broker_epoch))
+        transactions = TransactionCoordinators(
+            surroundings, producer_ids.take, ground.peers, ground.waiting, broker_epoch
         )
-        transactions = TransactionCoordinators(surroundings, producer_ids.take, ground.peers, ground.waiting)
         transactions.markers.through[groups.kind.topic] = partial(write_marker, groups)
-        self.coordinators: dict[str, Coordinators[Any, Any]] = {groups.kind.topic: groups}
-        """Of every kind that clients may see, by the topic they are kept in."""
-        if world.settings.experimental_transactions:
-            self.coordinators[transactions.kind.topic] = transactions
-        self.services = Services(
+        shares = share_coordinators(surroundings, topics)
+        self.coordinators: dict[str, Coordinators[Any, Any]] = {
+            groups.kind.topic: groups,
+            transactions.kind.topic: transactions,
+            shares.kind.topic: shares,
+        }
+        """Of every kind, by the topic they are kept in."""
+        self.metadata_follower.on_features_changed = self._on_features_changed
+        self.services: Services = Services(
             world=world,
             counts=ground.counts,
             turn=ground.turn,
@@ -246,7 +276,6 @@ class Rooms:
             topics=topics,
             partitions=hosting.partitions,
             hosting=hosting,
-            room=self.room,
             quorum=self.quorum,
             controller=self.controller,
             registration=self.registration,
@@ -258,6 +287,31 @@ class Rooms:
             replica_polls=self.replica_polls,
             groups=groups,
             transactions=transactions,
-            questions=TransactionQuestions(world, ground.peers, transactions),
+            questions=TransactionQuestions(
+                world, ground.peers, transactions, lambda: hosting.topic_settings.verifies_transactions
+            ),
+            queues=self._compose_queues(ground, ShareStates(world, ground.peers, shares), producer_ids),
             coordinators=self.coordinators,
         )
+
+    def _on_features_changed(self) -> None:
+        if not share_version(self.hosting.image):
+            self.services.share_fetches.stop()
+
+    def _compose_queues(self, ground: Ground, states: ShareStates, producer_ids: ProducerIds) -> Queues:
+        """With the share groups that they are made of."""
+        world, hosting, image = ground.world, self.hosting, self.hosting.image
+        rules = QueueRulesOf(hosting.topic_settings.queue, GroupRulesOf(image, hosting.topic_settings.static))
+        office = LetterOffice(
+            image,
+            hosting.topic_settings,
+            lambda *asked: ask_node(self.services, *asked),
+            self.controller.create_missing_topics,
+            producer_ids.take,
+        )
+        partitions = SharePartitions(world, ground.turn, hosting.partitions, CoordinatorStore(states), rules, office)
+        ground.waiting.shares = partitions
+        return Queues(world, ShareFetches(world, states, partitions, rules))
+
+    def _perform(self, coordinator: Coordinator[GroupCoordinator, GroupRecord], effect: StateEffect) -> None:
+        share_work(self.services).perform(coordinator, effect)

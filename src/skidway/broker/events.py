@@ -8,11 +8,13 @@ leader.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from skidway.broker.coordinators.news import TransactionNews
 from skidway.broker.partitions.news import PartitionNews
+from skidway.broker.shares.news import LetterNews
 from skidway.broker.upkeep.news import UpkeepNews
 from skidway.errors import ErrorCode
 from skidway.groups.news import GroupNews
@@ -32,8 +34,7 @@ class Why(Enum):
     STOPPED = "stopped"
 
 
-@dataclass(slots=True, frozen=True)
-class BrokerRegistered:
+class BrokerRegistered(Struct, frozen=True):
     broker_id: int
     address: str
     rack: str | None
@@ -41,64 +42,54 @@ class BrokerRegistered:
     """It was registered before: it restarted."""
 
 
-@dataclass(slots=True, frozen=True)
-class BrokerFenced:
+class BrokerFenced(Struct, frozen=True):
     broker_id: int
     why: Why
     session_timeout_ms: int
 
 
-@dataclass(slots=True, frozen=True)
-class BrokerUnfenced:
+class BrokerUnfenced(Struct, frozen=True):
     broker_id: int
 
 
-@dataclass(slots=True, frozen=True)
-class BrokerStopping:
+class BrokerStopping(Struct, frozen=True):
     """It asked to be let go: others lead in its place now."""
 
     broker_id: int
 
 
-@dataclass(slots=True, frozen=True)
-class BrokerUnregistered:
+class BrokerUnregistered(Struct, frozen=True):
     broker_id: int
 
 
-@dataclass(slots=True, frozen=True)
-class LeaderChange:
+class LeaderChange(Struct, frozen=True):
     partition: str
     before: int
     now: int
     epoch: int
 
 
-@dataclass(slots=True, frozen=True)
-class LeadersElected:
+class LeadersElected(Struct, frozen=True):
     changes: Sequence[LeaderChange]
 
 
-@dataclass(slots=True, frozen=True)
-class InSyncChange:
+class InSyncChange(Struct, frozen=True):
     partition: str
     before: Sequence[int]
     now: Sequence[int]
 
 
-@dataclass(slots=True, frozen=True)
-class InSyncChanged:
+class InSyncChanged(Struct, frozen=True):
     changes: Sequence[InSyncChange]
 
 
-@dataclass(slots=True, frozen=True)
-class TopicCreated:
+class TopicCreated(Struct, frozen=True):
     topic: str
     partitions: int
     replicas: int
 
 
-@dataclass(slots=True, frozen=True)
-class TooFewReplicas:
+class TooFewReplicas(Struct, frozen=True):
     """A topic has fewer replicas than min.insync.replicas asks for: acks=all can never be answered."""
 
     topic: str
@@ -106,41 +97,35 @@ class TooFewReplicas:
     min_in_sync: int
 
 
-@dataclass(slots=True, frozen=True)
-class TopicDeleted:
+class TopicDeleted(Struct, frozen=True):
     topic: str
     partitions: int
 
 
-@dataclass(slots=True, frozen=True)
-class PartitionsAdded:
+class PartitionsAdded(Struct, frozen=True):
     topic: str
     before: int
     now: int
 
 
-@dataclass(slots=True, frozen=True)
-class ConfigsChanged:
+class ConfigsChanged(Struct, frozen=True):
     kind: ResourceType
     resource: str
     settings: Sequence[tuple[str, str | None]]
     """None: it was taken back."""
 
 
-@dataclass(slots=True, frozen=True)
-class ControllerChanged:
+class ControllerChanged(Struct, frozen=True):
     node_id: int
     epoch: int
     here: bool
 
 
-@dataclass(slots=True, frozen=True)
-class ControllerLost:
+class ControllerLost(Struct, frozen=True):
     """This node is no longer the active controller."""
 
 
-@dataclass(slots=True, frozen=True)
-class FirstStart:
+class FirstStart(Struct, frozen=True):
     """The data directory was empty: this node is new."""
 
     node_id: int
@@ -149,18 +134,15 @@ class FirstStart:
     """No voters were named, so it is a cluster of its own."""
 
 
-@dataclass(slots=True, frozen=True)
-class JoinedCluster:
+class JoinedCluster(Struct, frozen=True):
     """This node was unfenced."""
 
 
-@dataclass(slots=True, frozen=True)
-class FencedHere:
+class FencedHere(Struct, frozen=True):
     """The controller fenced this node."""
 
 
-@dataclass(slots=True, frozen=True)
-class VoterLost:
+class VoterLost(Struct, frozen=True):
     node_id: int
     silent_ms: int
     left: int
@@ -168,76 +150,65 @@ class VoterLost:
     voters: int
 
 
-@dataclass(slots=True, frozen=True)
-class VoterReturned:
+class VoterReturned(Struct, frozen=True):
     node_id: int
 
 
-@dataclass(slots=True, frozen=True)
-class VotersChanged:
+class VotersChanged(Struct, frozen=True):
     added: Sequence[int]
     removed: Sequence[int]
 
 
-@dataclass(slots=True, frozen=True)
-class VoterWiped:
+class VoterWiped(Struct, frozen=True):
     """A voter came back with another directory: it lost its copy of the metadata and does not vote."""
 
     node_id: int
     here: bool
 
 
-@dataclass(slots=True, frozen=True)
-class DoubtAtStart:
+class DoubtAtStart(Struct, frozen=True):
     """Files of the data directory that could not be read or believed."""
 
     what: str
     """Which, and what was done: a whole sentence."""
 
 
-@dataclass(slots=True, frozen=True)
-class UnsyncedRewritten:
+class UnsyncedRewritten(Struct, frozen=True):
     """The last run may have had a failed sync."""
 
     written_bytes: int
 
 
-@dataclass(slots=True, frozen=True)
-class WritesStopped:
+class WritesStopped(Struct, frozen=True):
     """Nothing is written to the data directory any more until a restart."""
 
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class LastRunNotRemoved:
+class LastRunNotRemoved(Struct, frozen=True):
     """The file last-run says that all is well, which is not true any more."""
 
 
-@dataclass(slots=True, frozen=True)
-class LogLevelChanged:
+class LogLevelChanged(Struct, frozen=True):
     logger: str
     level: str | None
     """None: it follows the logger above it."""
 
 
-@dataclass(slots=True, frozen=True)
-class RegistrationRefused:
+class RegistrationRefused(Struct, frozen=True):
     """The controller has not registered this broker. It asks again and again."""
 
     code: ErrorCode
 
 
-@dataclass(slots=True, frozen=True)
-class ListenerMissing:
+class ListenerMissing(Struct, frozen=True):
     """A broker that is up lacks the listener by which this node speaks to others, so it is never asked anything."""
 
     node_id: int
     listener: str
 
 
-@dataclass(slots=True, frozen=True)
-class PeerHungUpOn:
+class PeerHungUpOn(Struct, frozen=True):
     """What another node sent makes no sense, so this one closed the connection."""
 
     node_id: int
@@ -245,28 +216,24 @@ class PeerHungUpOn:
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class OutsiderAsked:
+class OutsiderAsked(Struct, frozen=True):
     """A node that this one took for a member of its quorum answered as none. It is asked again and again."""
 
     node_id: int
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class QuorumLeft:
+class QuorumLeft(Struct, frozen=True):
     """The disk did not take what a member of the quorum must remember."""
 
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class QuorumTroubled:
+class QuorumTroubled(Struct, frozen=True):
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class MetadataLogCut:
+class MetadataLogCut(Struct, frozen=True):
     """The leader of the quorum has another metadata log than this node had."""
 
     cut: MetadataCut
@@ -274,21 +241,18 @@ class MetadataLogCut:
     epoch: int
 
 
-@dataclass(slots=True, frozen=True)
-class MetadataSnapshotNotSaved:
+class MetadataSnapshotNotSaved(Struct, frozen=True):
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class CoordinatorTopicNotCreated:
+class CoordinatorTopicNotCreated(Struct, frozen=True):
     """The topic in which coordinators of one kind keep their state. Clients ask again and again."""
 
     noun: str
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class CoordinatorNotLoaded:
+class CoordinatorNotLoaded(Struct, frozen=True):
     partition: str
     noun: str
     why: str
@@ -335,6 +299,7 @@ Event = (
     | TransactionNews
     | UpkeepNews
     | GroupNews
+    | LetterNews
     | ReplicaNews
     | RuntimeNews
 )

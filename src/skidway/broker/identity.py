@@ -6,7 +6,8 @@ A directory that another node wrote is refused: two nodes with one history would
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from dataclasses import dataclass
+
+import msgspec
 
 from skidway.ports import Disk, Random
 
@@ -18,8 +19,7 @@ class WrongDataDirectory(Exception):
     """The data directory is not this node's, or not readable as one."""
 
 
-@dataclass(slots=True)
-class Identity:
+class Identity(msgspec.Struct):
     cluster_id: str
     node_id: int
     directory_id: bytes

@@ -1,18 +1,20 @@
 """Where a node listens, as values: what it binds to, what it tells others to connect to, and how bytes travel.
 
 A client hears the addresses of the listener it came by. Nodes speak to each other over one of them, the same name on
-every node: `inter_broker`. Voters are reached there as well.
+every node: `inter_broker`. Voters are reached there as well. Listeners for HTTP are no part of the cluster's metadata:
+whoever knows one node's address needs no other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from enum import IntEnum
 
+import msgspec
+from msgspec.structs import replace
 
-@dataclass(slots=True, frozen=True)
-class Address:
+
+class Address(msgspec.Struct, frozen=True):
     host: str
     port: int
 
@@ -25,8 +27,9 @@ class Address:
 
 
 class Security(IntEnum):
-    """Kafka's security protocols, by their numbers in metadata."""
+    """Kafka's security protocols, by their numbers in metadata, and HTTP, which has none there."""
 
+    HTTP = -1
     PLAINTEXT = 0
     SSL = 1
     SASL_PLAINTEXT = 2
@@ -37,13 +40,18 @@ DEFAULT_NAME = Security.PLAINTEXT.name
 """Of a listener that was given none."""
 
 
-@dataclass(slots=True, frozen=True)
-class ListenerSpec:
+class ListenerSpec(msgspec.Struct, frozen=True):
     name: str
     bind: Address
     advertised: Address
     """What others are told to connect to."""
     security: Security = Security.PLAINTEXT
+    optional: bool = False
+    """Nobody asked for it: if its address is taken, the node starts without it."""
+
+    @property
+    def is_kafka(self) -> bool:
+        return self.security is not Security.HTTP
 
     def written(self, address: Address) -> str:
         """As an operator writes an address of this listener: with its name, unless it was given none."""
@@ -55,8 +63,7 @@ class ListenerSpec:
         return replace(self, bind=bind, advertised=replace(self.advertised, port=self.advertised.port or port))
 
 
-@dataclass(slots=True, frozen=True)
-class Listeners:
+class Listeners(msgspec.Struct, frozen=True):
     """All listeners of a node, each with a name of its own."""
 
     specs: tuple[ListenerSpec, ...]
@@ -65,10 +72,19 @@ class Listeners:
 
     def __post_init__(self) -> None:
         assert self.inter_broker in self.specs
+        assert self.inter_broker.is_kafka
         assert len({spec.name for spec in self.specs}) == len(self.specs)
 
     def __iter__(self) -> Iterator[ListenerSpec]:
         return iter(self.specs)
+
+    @property
+    def kafka(self) -> Listeners:
+        """Those that speak Kafka's protocol."""
+        return Listeners(tuple(spec for spec in self.specs if spec.is_kafka), self.inter_broker)
+
+    def without(self, left_out: ListenerSpec) -> Listeners:
+        return Listeners(tuple(spec for spec in self.specs if spec is not left_out), self.inter_broker)
 
     def find(self, name: str | None) -> ListenerSpec | None:
         return next((spec for spec in self.specs if spec.name == name), None)

@@ -14,12 +14,15 @@ Names and meaning are those of Kafka's JMX metrics, as its Prometheus exporters 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from skidway.broker.partitions.partition import Partition
 from skidway.broker.partitions.traffic import Traffic
+from skidway.errors import ErrorCode
+from skidway.runtime.distribution import Distribution
 from skidway.steps import Steps
 
 if TYPE_CHECKING:
@@ -35,21 +38,21 @@ STARTING, RECOVERING, RUNNING, LEAVING = 1, 2, 3, 6
 class Kind(Enum):
     COUNTER = "counter"
     GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    """Of times, in seconds. Its samples have a `Distribution`."""
 
 
-@dataclass(slots=True, frozen=True)
-class Metric:
+class Metric(Struct, frozen=True):
     name: str
     kind: Kind
     labels: tuple[str, ...] = ()
 
 
-@dataclass(slots=True, frozen=True)
-class Sample:
+class Sample(Struct, frozen=True):
     metric: Metric
     values: tuple[str, ...]
     """Of its labels."""
-    value: int
+    value: int | float | Distribution
 
 
 Take = Callable[[Sample], None]
@@ -67,6 +70,11 @@ def _gauge(name: str, *labels: str) -> Metric:
 
 REQUESTS = _counter("kafka_network_requestmetrics_requests_total", "request", "version")
 REQUEST_BYTES = _counter("kafka_network_requestmetrics_requestbytes_total", "request", "version")
+ERRORS = _counter("kafka_network_requestmetrics_errors_total", "request", "error")
+WAITED = _counter("skidway_requests_waited_total", "request", "version")
+WAITED_MS = _counter("skidway_requests_waited_milliseconds_total", "request", "version")
+WAIT_SECONDS = Metric("skidway_requests_waited_seconds", Kind.HISTOGRAM, ("request",))
+LONGEST_WAIT_MS = _gauge("skidway_requests_longest_wait_milliseconds", "request", "version")
 PRODUCE_REQUESTS = _counter("kafka_server_brokertopicmetrics_totalproducerequests_total")
 FETCH_REQUESTS = _counter("kafka_server_brokertopicmetrics_totalfetchrequests_total")
 FAILED_PRODUCE = _counter("kafka_server_brokertopicmetrics_failedproducerequests_total")
@@ -131,17 +139,36 @@ def samples(node: Node, take: Take) -> Steps[None]:
 
 def _requests(node: Node, take: Take) -> None:
     asked = {PRODUCE_KEY: [0, 0], FETCH_KEY: [0, 0]}
+    errors: dict[tuple[str, str], int] = {}
+    times: dict[str, Distribution] = {}
     for route in list(node.routes.values()):
         values = route.name, str(route.version)
         take(Sample(REQUESTS, values, route.requests))
         take(Sample(REQUEST_BYTES, values, route.request_bytes))
+        take(Sample(WAITED, values, route.waits.count))
+        take(Sample(WAITED_MS, values, route.waits.total_ms))
+        take(Sample(LONGEST_WAIT_MS, values, route.waits.longest_ms))
+        if route.waits.count:
+            times.setdefault(route.name, Distribution()).merge(route.waits.times)
+        for code, number in route.errors.items():
+            named = route.name, _error_name(code)
+            errors[named] = errors.get(named, 0) + number
         if route.key in asked:
             asked[route.key][0] += route.requests
-            asked[route.key][1] += route.refusals
+            asked[route.key][1] += sum(route.errors.values())
+    for named, number in errors.items():
+        take(Sample(ERRORS, named, number))
+    for name, distribution in times.items():
+        take(Sample(WAIT_SECONDS, (name,), distribution))
     for metric, (number, _) in zip((PRODUCE_REQUESTS, FETCH_REQUESTS), asked.values(), strict=True):
         take(Sample(metric, (), number))
     for metric, (_, refused) in zip((FAILED_PRODUCE, FAILED_FETCH), asked.values(), strict=True):
         take(Sample(metric, (), refused))
+
+
+def _error_name(code: int) -> str:
+    """One that another node made up gets no label of its own."""
+    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else "OTHER"
 
 
 def _node(node: Node, take: Take) -> None:

@@ -5,8 +5,9 @@ Handlers and connections call it `node`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from skidway.broker.api.call import RouteTable
 from skidway.broker.cluster.controller_access import ControllerAccess
@@ -16,6 +17,7 @@ from skidway.broker.cluster.quorum_host import QuorumHost
 from skidway.broker.cluster.registration import Registration
 from skidway.broker.coordinators.groups import GroupCoordinators, TopicsView
 from skidway.broker.coordinators.host import Coordinators
+from skidway.broker.coordinators.share_states import ShareStates
 from skidway.broker.coordinators.transaction_questions import TransactionQuestions
 from skidway.broker.coordinators.transactions import TransactionCoordinators
 from skidway.broker.counts import Counts
@@ -24,17 +26,18 @@ from skidway.broker.partitions.hosting import Hosting
 from skidway.broker.partitions.partition import Partition
 from skidway.broker.partitions.room import Room
 from skidway.broker.partitions.waiting import Waiting
+from skidway.broker.queues.host import Queues
 from skidway.broker.reads.consumers import ConsumerFetches
 from skidway.broker.replication.follower_fetches import FollowerFetches
-from skidway.broker.turn import TurnNotes
+from skidway.broker.shares.fetches import ShareFetches
 from skidway.broker.upkeep.upkeep import Upkeep
 from skidway.broker.world import World
 from skidway.metadata.image import Image
 from skidway.ports import Loggers
+from skidway.runtime.turn import TurnNotes
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Services:
+class Services(msgspec.Struct, kw_only=True, eq=False):
     world: World
     counts: Counts
     turn: TurnNotes[Partition]
@@ -44,7 +47,6 @@ class Services:
     topics: TopicsView
     partitions: Partitions
     hosting: Hosting
-    room: Room
     quorum: QuorumHost
     controller: ControllerAccess
     registration: Registration
@@ -58,19 +60,32 @@ class Services:
     transactions: TransactionCoordinators
     questions: TransactionQuestions
     """To coordinators of transactions, on whatever node."""
+    queues: Queues
     coordinators: dict[str, Coordinators[Any, Any]]
     """Of every kind that clients may see, by the topic they are kept in."""
     waiting_bytes: int = 0
     """Replies of all connections that an older request of theirs holds back."""
 
     @property
+    def share_fetches(self) -> ShareFetches:
+        return self.queues.share_fetches
+
+    @property
+    def share_states(self) -> ShareStates:
+        """Questions to coordinators of share-partitions, on whatever node."""
+        return self.share_fetches.states
+
+    @property
     def image(self) -> Image:
         return self.hosting.image
 
     @property
+    def room(self) -> Room:
+        return self.groups.surroundings.room
+
+    @property
     def serving(self) -> bool:
-        """Whether clients may come: metadata is known and partitions are open."""
-        return self.hosting.started or not self.world.settings.is_broker
+        return self.world.serving
 
     def coordinators_of(self, key_type: int) -> Coordinators[Any, Any] | None:
         """By FindCoordinator's number of the kind."""

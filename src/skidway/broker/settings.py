@@ -2,19 +2,20 @@
 
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
+
+import msgspec
 
 from skidway.broker.listeners import Listeners
 from skidway.groups.settings import MINUTE_MS, GroupSettings
 from skidway.limits import DEFAULT_SEND_BUFFER_BYTES, Limits
 from skidway.metadata import topic_configs
 from skidway.quorum.settings import QuorumSettings
+from skidway.shares.coordinator.settings import ShareCoordinatorSettings
 from skidway.transactions.settings import TransactionSettings
 
 
-@dataclass(slots=True, kw_only=True)
-class UpkeepSettings:
+class UpkeepSettings(msgspec.Struct, kw_only=True):
     """What is done in the background, and how often."""
 
     retention_check_ms: int = 300_000
@@ -26,8 +27,7 @@ class UpkeepSettings:
     heartbeat_ms: int = 200
 
 
-@dataclass(slots=True, kw_only=True)
-class NodeSettings(UpkeepSettings):
+class NodeSettings(UpkeepSettings, kw_only=True):
     node_id: int
     listeners: Listeners
     data_dir: str
@@ -37,21 +37,20 @@ class NodeSettings(UpkeepSettings):
     auto_create_topics: bool = True
     default_partitions: int = 1
     default_replication_factor: int = 1
-    topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    topic_defaults: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Topic settings (`retention.ms`, `flush`, …) for topics that have none of their own."""
-    groups: GroupSettings = field(default_factory=GroupSettings)
-    transactions: TransactionSettings = field(default_factory=TransactionSettings)
-    voters: list[tuple[int, str, int]] = field(default_factory=list)
+    groups: GroupSettings = msgspec.field(default_factory=GroupSettings)
+    transactions: TransactionSettings = msgspec.field(default_factory=TransactionSettings)
+    shares: ShareCoordinatorSettings = msgspec.field(default_factory=ShareCoordinatorSettings)
+    voters: list[tuple[int, str, int]] = msgspec.field(default_factory=list)
     """(node id, host, port) of those who keep the metadata, for the first start. Empty: this node, alone."""
     roles: frozenset[str] = frozenset({"broker", "controller"})
     rack: str | None = None
     session_timeout_ms: int = 1_200
     replica_lag_ms: int = 10_000
-    quorum: QuorumSettings = field(default_factory=QuorumSettings)
-    peer_addresses: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    quorum: QuorumSettings = msgspec.field(default_factory=QuorumSettings)
+    peer_addresses: Mapping[int, tuple[str, int]] = msgspec.field(default_factory=dict)
     """For tests: where a node is reached, whatever it says of itself."""
-    experimental_transactions: bool = False
-    """Whether clients see anything of transactions, which are being built."""
     authenticates: bool = False
     """Whether callers prove who they are. Only tests set it: there is no authentication yet."""
     send_buffer_bytes: int = DEFAULT_SEND_BUFFER_BYTES
@@ -93,6 +92,33 @@ class NodeSettings(UpkeepSettings):
             "offsets.topic.num.partitions": str(groups.offsets_partitions),
         }
 
+    def _share_configs(self) -> dict[str, str]:
+        groups, shares = self.groups, self.shares
+        return {
+            "group.share.delivery.count.limit": str(groups.share_deliveries),
+            "group.share.heartbeat.interval.ms": str(groups.share_heartbeat_interval_ms),
+            "group.share.max.delivery.count.limit": str(groups.share_deliveries_max),
+            "group.share.max.heartbeat.interval.ms": str(groups.share_heartbeat_interval_ms_max),
+            "group.share.max.partition.max.record.locks": str(groups.share_locks_max),
+            "group.share.max.record.lock.duration.ms": str(groups.share_lock_ms_max),
+            "group.share.max.session.timeout.ms": str(groups.share_session_timeout_ms_max),
+            "group.share.max.share.sessions": str(groups.share_sessions_max),
+            "group.share.max.size": str(groups.share_size_max),
+            "group.share.min.delivery.count.limit": str(groups.share_deliveries_min),
+            "group.share.min.heartbeat.interval.ms": str(groups.share_heartbeat_interval_ms_min),
+            "group.share.min.partition.max.record.locks": str(groups.share_locks_min),
+            "group.share.min.record.lock.duration.ms": str(groups.share_lock_ms_min),
+            "group.share.min.session.timeout.ms": str(groups.share_session_timeout_ms_min),
+            "group.share.partition.max.record.locks": str(groups.share_locks),
+            "group.share.record.lock.duration.ms": str(groups.share_lock_ms),
+            "group.share.session.timeout.ms": str(groups.share_session_timeout_ms),
+            "share.coordinator.snapshot.update.records.per.snapshot": str(shares.updates_per_snapshot),
+            "share.coordinator.state.topic.min.isr": str(shares.state_in_sync_min),
+            "share.coordinator.state.topic.num.partitions": str(shares.state_partitions),
+            "share.coordinator.state.topic.segment.bytes": str(shares.state_segment_bytes),
+            "share.coordinator.write.timeout.ms": str(shares.write_timeout_ms),
+        }
+
     def _transaction_configs(self) -> dict[str, str]:
         transactions = self.transactions
         return {
@@ -125,6 +151,7 @@ class NodeSettings(UpkeepSettings):
             "inter.broker.listener.name": self.listeners.inter_broker.name,
             "listeners": addresses,
             **self._group_configs(),
+            **self._share_configs(),
             **self._transaction_configs(),
             "log.cleaner.backoff.ms": str(self.compaction_check_ms),
             "log.cleaner.dedupe.buffer.size": str(limits.compaction_bytes_max),

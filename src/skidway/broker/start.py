@@ -19,11 +19,11 @@ from skidway.broker.identity import Identity
 from skidway.broker.last_run import NO_EPOCH, LastRun
 from skidway.broker.partitions.hosting import Hosting
 from skidway.broker.partitions.partition import Partition, log_settings
-from skidway.broker.turn import TurnNotes
 from skidway.broker.upkeep.syncs import Syncs
 from skidway.broker.world import World
 from skidway.errors import ProtocolError, StorageError
 from skidway.log.logs import Action, Logs, run_all
+from skidway.metadata.features import SUPPORTED
 from skidway.metadata.image import Endpoint
 from skidway.metadata.operations import RegisterBroker
 from skidway.metadata.topic_configs import resolve
@@ -36,6 +36,7 @@ from skidway.replica.news import LogCut
 from skidway.runtime.jobs import Job
 from skidway.runtime.replicated import Operation
 from skidway.runtime.timers import Timer
+from skidway.runtime.turn import TurnNotes
 
 Reply = TypeVar("Reply")
 Run = Callable[[list[Action]], None]
@@ -49,7 +50,7 @@ METADATA_CONFIG = {"flush": "sync", "retention.ms": "-1", "segment.ms": str(2**6
 
 def open_logs(world: World, last_run: LastRun) -> Logs:
     """Nothing is loaded yet, but what will be can be believed."""
-    logs = Logs.open(world.disk, world.limits, intact=last_run.has_opened)
+    logs = Logs(world.disk, world.limits, intact=last_run.has_opened)
     for trouble in logs.troubles:
         world.report(DoubtAtStart(trouble))
     _refuse_lost_metadata(world, last_run, logs)
@@ -211,6 +212,7 @@ class StartAlone:
                 ],
                 settings.rack,
                 [self._identity.directory_id],
+                SUPPORTED,
                 fenced=False,
                 previous_broker_epoch=self._logs.clean_epoch,
                 new_leader_epochs=not self._logs.clean,

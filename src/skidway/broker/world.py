@@ -4,7 +4,8 @@ A node makes one and gives it to its rooms. Whatever else a room needs, its cons
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from skidway.broker.events import Report
 from skidway.broker.settings import NodeSettings
@@ -16,8 +17,7 @@ from skidway.runtime.slices import Slices
 from skidway.runtime.timers import Timers
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class World:
+class World(msgspec.Struct, kw_only=True, eq=False):
     settings: NodeSettings
     disk: Disk
     clock: Clock
@@ -33,7 +33,9 @@ class World:
     """There is something to do at the end of the turn. The shell sets it."""
     failure: str | None = None
     """Why nothing is written any more: a sync of the data directory failed. Reads go on."""
-    jobs: list[Job] = field(default_factory=list)
+    serving: bool = False
+    """Whether clients may come: metadata is known and partitions are open. Asked for every request."""
+    jobs: list[Job] = msgspec.field(default_factory=list)
     """For workers, handed out at the end of the turn, beside the syncs that are wanted then."""
 
     def hand_out(self, job: Job) -> None:

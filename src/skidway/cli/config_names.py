@@ -1,4 +1,4 @@
-"""Names of topic and broker configs: NAME=VALUE as it is typed, and a hint when a name is misspelt.
+"""Names of topic, group and broker configs: NAME=VALUE as it is typed, and a hint when a name is misspelt.
 
 The broker refuses a name that it does not know; the hint is found here, so that other clients cost the broker nothing.
 """
@@ -25,6 +25,15 @@ def topic_names(given: Iterable[str]) -> Iterator[None]:
     from skidway.metadata.topic_configs import TOPIC_KEYS
 
     with hinted(given, lambda: TOPIC_KEYS):
+        yield
+
+
+@contextmanager
+def group_names(given: Iterable[str]) -> Iterator[None]:
+    """The same for configs of groups."""
+    from skidway.metadata.group_configs import GROUP_KEYS
+
+    with hinted(given, lambda: GROUP_KEYS):
         yield
 
 

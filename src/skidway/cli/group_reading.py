@@ -2,7 +2,7 @@
 
 A message counts as handed out when the next poll is asked for: then it has been printed. So a reader that dies prints
 some messages again next time and never leaves one out. Offsets are committed once a second, when a partition is taken
-away, and at the end.
+away, and at the end. Ctrl-C and SIGTERM wait until what is being printed is noted: nothing of it comes again.
 """
 
 import time
@@ -14,6 +14,7 @@ from skidway.blocking_client.groups import Groups
 from skidway.blocking_client.membership import Membership
 from skidway.blocking_client.offsets import LATEST, offsets_at
 from skidway.blocking_client.reader import Consumed, Place, Reader, by_topic
+from skidway.cli.interrupts import Interrupts
 from skidway.cli.output import warn
 from skidway.cli.places import Place as Where
 from skidway.cli.places import find
@@ -61,6 +62,10 @@ class GroupReading:
     def polls(self, count: int | None) -> Generator[list[Consumed], None, None]:
         """A poll's worth at a time, at most `count` messages in all. Ends at the end as it was when each partition was
         assigned, or never with `follow`."""
+        with Interrupts() as interrupts:
+            yield from self._polls(count, interrupts)
+
+    def _polls(self, count: int | None, interrupts: Interrupts) -> Generator[list[Consumed], None, None]:
         left = count
         try:
             while left is None or left > 0:
@@ -73,8 +78,9 @@ class GroupReading:
                     continue
                 polled = self._poll()
                 messages = polled if left is None else polled[:left]
-                yield messages
-                self._note(messages, all_of_them=len(messages) == len(polled))
+                with interrupts.held():
+                    yield messages
+                    self._note(messages, all_of_them=len(messages) == len(polled))
                 if left is not None:
                     left -= len(messages)
                 if time.monotonic() - self._committed_s >= COMMIT_EVERY_S:

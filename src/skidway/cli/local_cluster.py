@@ -25,6 +25,7 @@ import msgspec
 from skidway.server import flags
 from skidway.server.config import ConfigError
 from skidway.server.disk import DIRECTORY_MODE, FILE_MODE, LOCK_NAME
+from skidway.server.listening import HTTP_OFF
 from skidway.server.port_in_use import holder
 
 HOST = "127.0.0.1"
@@ -192,6 +193,7 @@ class LocalCluster:
         node.ready_file.unlink(missing_ok=True)
         flags = {
             "--listen": node.address,
+            "--http": HTTP_OFF,
             "--data-dir": str(node.directory),
             "--node-id": str(node.number),
             "--cluster-id": self.plan.cluster_id,

@@ -289,7 +289,7 @@ STOP_IT = "ss -ltnp shows which process listens; stop it, or start the broker wi
 
 def check_ports(found: Findings, settings: Settings) -> Address | None:
     """Each is free, taken by a broker, or taken by something else. Where a broker answers, which is as good as free."""
-    answering = [at for spec in settings.listener_list() if (at := _check_port(found, spec)) is not None]
+    answering = [at for spec in settings.listener_list().kafka if (at := _check_port(found, spec)) is not None]
     return answering[0] if answering else None
 
 
@@ -338,7 +338,7 @@ def check_advertised_setting(found: Findings, settings: Settings) -> None:
     """What a broker with these settings would tell clients; for one that runs `broker_checks` asks itself."""
     from skidway.server.advertised import problem_of
 
-    for listener in settings.listener_list():
+    for listener in settings.listener_list().kafka:
         address, chosen = listener.advertised, settings.chose_address_of(listener.name)
         problem = problem_of(address, chosen=chosen) if chosen or listener.bind.is_wildcard else None
         if problem is None:

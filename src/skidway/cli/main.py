@@ -19,10 +19,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topic": ("skidway.cli.commands.topic", "create, list, describe, alter, grow, trim, reassign and delete topics"),
     "produce": ("skidway.cli.commands.produce", "send messages from standard input or a file"),
     "consume": ("skidway.cli.commands.consume", "print messages, from any offset or time, and wait for more"),
+    "queue": (
+        "skidway.cli.commands.queue",
+        "create, list, describe, peek into, purge and delete queues; send and receive",
+    ),
     "group": ("skidway.cli.commands.group", "list, describe, reset and delete consumer groups"),
     "transaction": (
         "skidway.cli.commands.transaction",
-        "list, describe and abort transactions; find those that hang (being built)",
+        "list, describe and abort transactions; find those that hang",
     ),
     "dlq": ("skidway.cli.commands.dlq", "list, show and replay dead letters"),
     "pipeline": ("skidway.cli.commands.pipeline", "run ready Spark pipelines over topics"),

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_DAMAGED = 3
+EXIT_INCOMPLETE = 4
+"""Some of it was done, and some could not be."""
+EXIT_BUSY = 75
+"""Somebody else is at it; try again later. As sysexits.h has it (EX_TEMPFAIL)."""
 EXIT_INTERRUPTED = 130
 
 Bootstrap = Annotated[

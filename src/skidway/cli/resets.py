@@ -1,5 +1,6 @@
 """Where a reset would take a group: computed first, so that it can be shown before anything is changed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,7 @@ from skidway.cli.reachable import listed
 
 if TYPE_CHECKING:
     from skidway.blocking_client.cluster import Cluster
-    from skidway.blocking_client.groups import Groups
+    from skidway.blocking_client.reader import Place as PartitionPlace
 
 
 @dataclass(slots=True, frozen=True)
@@ -37,12 +38,17 @@ class Move:
 
 
 def plan(
-    cluster: "Cluster", groups: "Groups", group: str, target: Target, topics: list[str], partitions: list[int]
+    cluster: "Cluster",
+    committed: "Mapping[PartitionPlace, int]",
+    group: str,
+    target: Target,
+    topics: list[str],
+    partitions: list[int],
 ) -> list[Move]:
-    """One move for each partition chosen: of the topics named, or of all that have a committed offset."""
+    """One move for each partition chosen: of the topics named, or of all that have an offset: one that was committed,
+    or where a share group starts."""
     from skidway.blocking_client.errors import ClientError
 
-    committed = {place: found.offset for place, found in groups.committed(group).items()}
     moves: list[Move] = []
     for topic in topics or sorted({topic for topic, _ in committed}):
         existing = list(cluster.look_up(topic).partitions)
@@ -56,9 +62,7 @@ def plan(
             raise ClientError(f"{listed(topic, unserved)}; nothing was reset, --partition names the others")
         moves += _moves(cluster, topic, chosen, target, committed)
     if not moves:
-        raise ClientError(
-            f"group {group} has no committed offset to move; name a topic with --topic and a place with --to"
-        )
+        raise ClientError(f"group {group} has no offset to move; name a topic with --topic and a place with --to")
     return moves
 
 
@@ -72,7 +76,7 @@ def _chosen(existing: list[int], topic: str, wanted: list[int]) -> list[int]:
 
 
 def _moves(
-    cluster: "Cluster", topic: str, partitions: list[int], target: Target, committed: dict[tuple[str, int], int]
+    cluster: "Cluster", topic: str, partitions: list[int], target: Target, committed: "Mapping[PartitionPlace, int]"
 ) -> list[Move]:
     from skidway.blocking_client.offsets import EARLIEST, LATEST, offsets_at
 

@@ -26,8 +26,8 @@ from types import TracebackType
 from typing import Any
 
 from skidway.blocking_client.errors import ClientError
-from skidway.client.dead_letter_headers import DeathReport, dead_letter_topic, read_replays
 from skidway.client.extras import load
+from skidway.records.dead_letter_headers import DeathReport, dead_letter_topic, read_replays
 
 ATTEMPTS = 5
 COMMIT_INTERVAL_MS = 1_000

@@ -20,6 +20,7 @@ EXTRAS = {
     "grpc": ("pipelines", "pyspark[pipelines]"),
     "pandas": ("pipelines", "pandas"),
     "deltalake": ("pipelines", "deltalake"),
+    "obstore": ("pipelines", "obstore"),
     "pyiceberg": ("pipelines", "pyiceberg"),
     "matplotlib": ("pipelines", "matplotlib"),
 }

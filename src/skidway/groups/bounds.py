@@ -5,8 +5,9 @@ is refused: a member that joins again, an offset that moves on, a group that shr
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from skidway.errors import (
     GroupMaxSizeReached,
@@ -40,8 +41,7 @@ class Usage(Protocol):
     def bytes(self) -> int: ...
 
 
-@dataclass(slots=True)
-class Bounds:
+class Bounds(Struct):
     limits: Limits
     usage: Usage
 

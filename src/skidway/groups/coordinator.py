@@ -6,7 +6,7 @@ timestamps that go into records, and retention, use the wall clock.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from skidway.errors import (
@@ -46,8 +46,17 @@ from skidway.groups.operations import (
     SyncGroup,
     Tick,
 )
-from skidway.groups.records import GroupRecord
+from skidway.groups.records import SHARE_KEYS, GroupRecord
 from skidway.groups.settings import GroupSettings
+from skidway.groups.share.operations import (
+    AlterShareOffsets,
+    DeleteShareOffsets,
+    KnownShares,
+    ShareDescribe,
+    ShareHeartbeat,
+    StatesChanged,
+)
+from skidway.groups.share.protocol import ShareProtocol
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.ports import Random
 from skidway.runtime.log_store import Marker
@@ -78,6 +87,7 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
         usage: Usage | None = None,
         *,
         timeouts: Callable[[str], tuple[int, int]] | None = None,
+        share: Callable[[Context], ShareProtocol] | None = None,
         on_news: Callable[[GroupNews], None] = lambda news: None,
     ) -> None:
         """`usage` is what the groups of all coordinators take together; without it this one is alone. `timeouts`: see
@@ -94,6 +104,7 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
         context = Context(settings, topics, random, self.groups, self.offsets, timeouts)
         self._classic = ClassicProtocol(context)
         self._consumer = consumer(context) if consumer is not None else None
+        self._share = share(context) if share is not None else None
         self._wakeups = Wakeups()
         self._retention_check_ms: int | None = None
         """None until the first tick after loading, which is due at once."""
@@ -112,6 +123,8 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
 
     def decide(self, operation: Operation[Any], now: Now) -> GroupDecision:
         match operation:
+            case PreparedCommit():  # the most frequent first: a case that does not match costs as much as a call
+                return self._commit(operation, now)
             case Heartbeat() | JoinGroup() | SyncGroup() | LeaveGroup() | DescribeGroup():
                 if not operation.group_id and not isinstance(operation, DescribeGroup):
                     raise InvalidGroupId()
@@ -120,10 +133,12 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
                 return self._protocol_of(operation).decide(operation, now)
             case ConsumerHeartbeat():
                 return self._decide_within_bounds(operation, self._consumer_protocol(), now)
+            case ShareHeartbeat() | AlterShareOffsets():
+                return self._decide_within_bounds(operation, self._share_protocol(), now)
+            case ShareDescribe() | KnownShares() | StatesChanged() | DeleteShareOffsets():
+                return self._share_protocol().decide(operation, now)
             case CommitOffsets() | CommitOffsetsInTransaction():
                 return self._commit(self._prepared(operation, now), now)
-            case PreparedCommit():
-                return self._commit(operation, now)
             case EndOffsetsTransaction():
                 return Decision([GroupRecord(operation.marker, None)], None)
             case FetchOffsets():
@@ -135,9 +150,9 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
             case DeleteOffsets():
                 return self._delete_offsets(operation)
             case ListGroups():
-                return Decision([], self._listed(operation))
+                return Decision([], _listed(self.groups.values(), operation))
             case DeleteGroup():
-                return self._delete_group(operation)
+                return self._delete_group(operation, now)
             case MetadataChanged():
                 return self._metadata_changed(operation, now)
             case Tick():
@@ -145,7 +160,10 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
         return self._consumer_protocol().decide(operation, now)
 
     def _decide_within_bounds(
-        self, operation: JoinGroup | SyncGroup | ConsumerHeartbeat, kind: GroupKind, now: Now
+        self,
+        operation: JoinGroup | SyncGroup | ConsumerHeartbeat | ShareHeartbeat | AlterShareOffsets,
+        kind: GroupKind,
+        now: Now,
     ) -> GroupDecision:
         before = self.groups.get(operation.group_id)
         if before is None and _may_create(operation):
@@ -162,16 +180,24 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
         group = self.groups.get(operation.group_id)
         if group is None or group.type == GroupType.CLASSIC:
             return self._classic
-        if isinstance(operation, DescribeGroup) or (isinstance(operation, JoinGroup) and group.is_empty):
+        is_free = group.is_empty and group.type == GroupType.CONSUMER
+        if isinstance(operation, DescribeGroup) or (isinstance(operation, JoinGroup) and is_free):
             return self._classic
-        return self._consumer_protocol()
+        return self._kind(group)
 
     def _consumer_protocol(self) -> GroupKind:
         if self._consumer is None:
             raise UnsupportedVersion("groups of the consumer protocol are not served here")
         return self._consumer
 
+    def _share_protocol(self) -> ShareProtocol:
+        if self._share is None:
+            raise UnsupportedVersion("share groups are not served here")
+        return self._share
+
     def _kind(self, group: Group) -> GroupKind:
+        if group.type == GroupType.SHARE:
+            return self._share_protocol()
         return self._classic if group.type == GroupType.CLASSIC else self._consumer_protocol()
 
     def _group(self, group_id: str) -> Group:
@@ -239,17 +265,10 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
         ]
         return Decision(self.offsets.tombstones(operation.group_id, free), codes)
 
-    def _listed(self, operation: ListGroups) -> list[ListedGroup]:
-        states = {state.strip().lower() for state in operation.states}
-        types = {kind.strip().lower() for kind in operation.types}
-        return [
-            ListedGroup(group.group_id, group.protocol_type, group.state_name, group.type)
-            for group in self.groups.values()
-            if (not states or group.state_name.lower() in states) and (not types or group.type.value in types)
-        ]
-
-    def _delete_group(self, operation: DeleteGroup) -> GroupDecision:
+    def _delete_group(self, operation: DeleteGroup, now: Now) -> GroupDecision:
         group = self._group(operation.group_id)
+        if group.type == GroupType.SHARE:
+            return self._share_protocol().decide(operation, now)
         group.check_deletion()
         return Decision([*self.offsets.tombstones(operation.group_id), *group.tombstones()], None)
 
@@ -270,7 +289,7 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
     def _tick(self, operation: Tick, now: Now) -> GroupDecision:
         decision = nothing()
         if self._retention_check_ms is None:
-            for kind in (self._classic, self._consumer):
+            for kind in (self._classic, self._consumer, self._share):
                 if kind is not None:
                     _extend(decision, kind.decide_start(now))
             decision.notes.append(_RetentionChecked(now.monotonic_ms + self._settings.retention_check_ms))
@@ -318,6 +337,9 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
                     self.groups.pop(key.group, None)
                 else:
                     self.groups[key.group] = ClassicGroup.from_record(key.group, value)
+            case _ if isinstance(key, SHARE_KEYS):
+                if self._share is not None:
+                    self._share.apply(record)
             case _:
                 if self._consumer is not None:
                     self._consumer.apply(record)
@@ -326,6 +348,9 @@ class GroupCoordinator(TimedMachine[GroupRecord]):
     def _bytes_of(self, group_id: str) -> int:
         group = self.groups.get(group_id)
         return 0 if group is None else group.bytes
+
+    def unfinished(self) -> list[Any]:
+        return [] if self._share is None else list(self._share.unfinished())
 
     def note(self, note: Any) -> None:
         match note:
@@ -419,10 +444,20 @@ class Wakeups:
         return [group_id for _, group_id in self._sorted[:end]]
 
 
-def _may_create(operation: JoinGroup | SyncGroup | ConsumerHeartbeat) -> bool:
-    if isinstance(operation, ConsumerHeartbeat):
+def _may_create(operation: JoinGroup | SyncGroup | ConsumerHeartbeat | ShareHeartbeat | AlterShareOffsets) -> bool:
+    if isinstance(operation, ConsumerHeartbeat | ShareHeartbeat):
         return operation.member_epoch == JOINING
-    return isinstance(operation, JoinGroup)
+    return isinstance(operation, JoinGroup | AlterShareOffsets)
+
+
+def _listed(groups: Iterable[Group], operation: ListGroups) -> list[ListedGroup]:
+    states = {state.strip().lower() for state in operation.states}
+    types = {kind.strip().lower() for kind in operation.types}
+    return [
+        ListedGroup(group.group_id, group.protocol_type, group.state_name, group.type)
+        for group in groups
+        if (not states or group.state_name.lower() in states) and (not types or group.type.value in types)
+    ]
 
 
 def _group_id(record: GroupRecord) -> str:
@@ -434,3 +469,4 @@ def _extend(decision: GroupDecision, more: GroupDecision) -> None:
     decision.records += more.records
     decision.notes += more.notes
     decision.answers += more.answers
+    decision.effects += more.effects

@@ -7,8 +7,9 @@ So a decision that never happens leaves no trace, and one that does costs what i
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from skidway.groups.committed import CommittedOffset
 from skidway.groups.offsets import Offsets
@@ -96,8 +97,7 @@ class Group(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Context:
+class Context(Struct):
     """What the protocols share. Decisions read it; only `apply` and `note` change `groups` and `offsets`."""
 
     settings: GroupSettings
@@ -134,8 +134,7 @@ class GroupKind(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class LiveIs:
+class LiveIs(Struct):
     """Note: the live part of the group is now what this draft says, and belongs to the coordinator."""
 
     group_id: str
@@ -144,8 +143,7 @@ class LiveIs:
     """What the group takes when the records beside this note are applied; an estimate."""
 
 
-@dataclass(slots=True)
-class SessionRenewed:
+class SessionRenewed(Struct):
     """Note: the member was heard of."""
 
     group_id: str

@@ -6,8 +6,9 @@ classic one again.
 """
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from skidway.errors import (
     InconsistentGroupProtocol,

@@ -1,10 +1,9 @@
 """What a group coordinator tells its host about groups, as notes of its decisions: for the operators' log."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(slots=True, frozen=True)
-class GroupRebalanced:
+class GroupRebalanced(Struct, frozen=True):
     """The group began a new generation (classic protocol) or epoch (consumer protocol)."""
 
     group: str
@@ -12,8 +11,7 @@ class GroupRebalanced:
     members: int
 
 
-@dataclass(slots=True, frozen=True)
-class MembersExpired:
+class MembersExpired(Struct, frozen=True):
     """The coordinator removed members that did not answer in time."""
 
     group: str

@@ -12,7 +12,7 @@ later is a matter of their order in the log, not of the time in them.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from skidway.errors import ErrorCode
+from skidway.errors import ErrorCode, InvalidCommitOffsetSize
 from skidway.groups.bounds import OFFSET_BYTES
 from skidway.groups.committed import CommittedOffset, Partition
 from skidway.groups.operations import (
@@ -190,7 +190,6 @@ class Offsets:
         return max(0 if committed is None else committed.order, self.pending.last_order(group_id, partition))
 
 
-@dataclass(slots=True)
 class CopyOffsets(Operation[Offsets]):
     """The group's offsets as they are now, for a fetch of so many that it is answered in steps: the copy stays as it
     is while commits go on. The same refusals as for the fetch."""
@@ -203,19 +202,24 @@ def _same_topic(committed: bytes, current: bytes | None) -> bool:
 
 
 def prepare(
-    operation: CommitOffsets | CommitOffsetsInTransaction, metadata_bytes_max: int, wall_ms: int, topic_id: TopicId
+    operation: CommitOffsets | CommitOffsetsInTransaction,
+    metadata_bytes_max: int,
+    wall_ms: int,
+    topic_id: TopicId,
+    bytes_max: int = INT64_MAX,
 ) -> Steps[PreparedCommit]:
     """What is to be committed, and a code for each offset in the request. The last word on a partition counts, however
-    often the request speaks of it."""
+    often the request speaks of it. Refused if it is more than the group's partition takes at once."""
     commits: dict[Partition, OffsetToCommit] = {}
-    codes = []
+    codes: list[ErrorCode] = []
     for each in operation.offsets:
+        if codes:
+            yield None
         if len(each.metadata) > metadata_bytes_max:
             codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
         else:
             codes.append(ErrorCode.NONE)
             commits[each.topic, each.partition] = each
-        yield None
     expire_ms, producer = -1, None
     if isinstance(operation, CommitOffsetsInTransaction):
         producer = operation.producer
@@ -223,12 +227,15 @@ def prepare(
         expire_ms = min(wall_ms + operation.retention_ms, INT64_MAX)
     prepared = PreparedCommit(operation, commits, codes, [], HEADER_BYTES)
     for each in commits.values():
+        if prepared.records:
+            yield None
         record = _commit_record(operation.group_id, each, wall_ms, expire_ms, topic_id(each.topic))
         record.producer = producer
         key, value = record.encoded = encode(record)
         prepared.records.append(record)
         prepared.bytes += RECORD_BYTES + len(key) + len(value or b"")
-        yield None
+    if prepared.bytes > bytes_max:
+        raise InvalidCommitOffsetSize(f"{prepared.bytes} bytes where the group's partition allows {bytes_max}")
     return prepared
 
 

@@ -6,8 +6,9 @@ partitions that fail alone have an ErrorCode in the reply. An empty group id is 
 members; the offsets of a group named "" are an old habit: committing, fetching, describing and deleting stay legal.
 """
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from skidway.errors import ErrorCode
 from skidway.groups.records import GroupRecord
@@ -18,15 +19,13 @@ from skidway.runtime.replicated import Operation
 NO_GENERATION = -1
 
 
-@dataclass(slots=True)
-class JoinedMember:
+class JoinedMember(Struct):
     member_id: str
     instance_id: str | None
     metadata: Buffer
 
 
-@dataclass(slots=True)
-class JoinReply:
+class JoinReply(Struct):
     member_id: str
     generation: int
     protocol_type: str
@@ -37,7 +36,6 @@ class JoinReply:
     skip_assignment: bool = False
 
 
-@dataclass(slots=True)
 class JoinGroup(Operation[JoinReply]):
     """MemberIdRequired carries the id to join with; every other refusal echoes the caller's id."""
 
@@ -57,14 +55,12 @@ class JoinGroup(Operation[JoinReply]):
     """From version 9 a static leader that comes back may be told to leave the assignment as it is."""
 
 
-@dataclass(slots=True)
-class SyncReply:
+class SyncReply(Struct):
     protocol_type: str
     protocol_name: str
     assignment: Buffer
 
 
-@dataclass(slots=True)
 class SyncGroup(Operation[SyncReply]):
     group_id: str
     member_id: str
@@ -76,7 +72,6 @@ class SyncGroup(Operation[SyncReply]):
     """Member id and assignment; only the leader's are read."""
 
 
-@dataclass(slots=True)
 class Heartbeat(Operation[None]):
     """RebalanceInProgress tells the member to join again."""
 
@@ -86,14 +81,12 @@ class Heartbeat(Operation[None]):
     generation: int
 
 
-@dataclass(slots=True)
-class Leaving:
+class Leaving(Struct):
     member_id: str = ""
     """Empty when an operator removes a static member by its instance id."""
     instance_id: str | None = None
 
 
-@dataclass(slots=True)
 class LeaveGroup(Operation[list[ErrorCode]]):
     """One code for each member, in their order. Versions before 3 name one member and show its code on top."""
 
@@ -101,8 +94,7 @@ class LeaveGroup(Operation[list[ErrorCode]]):
     members: list[Leaving]
 
 
-@dataclass(slots=True)
-class OffsetToCommit:
+class OffsetToCommit(Struct):
     topic: str
     partition: int
     offset: int
@@ -110,7 +102,6 @@ class OffsetToCommit:
     metadata: str = ""
 
 
-@dataclass(slots=True)
 class CommitOffsets(Operation[list[ErrorCode]]):
     """One code for each offset, in their order. Whether the topics exist is the caller's to check."""
 
@@ -126,7 +117,6 @@ class CommitOffsets(Operation[list[ErrorCode]]):
     """Of the API: before 9 an unknown group is IllegalGeneration, from 9 on GroupIdNotFound."""
 
 
-@dataclass(slots=True)
 class CommitOffsetsInTransaction(Operation[list[ErrorCode]]):
     """The same within a producer's transaction: they count when its marker says so. That the transaction covers the
     group's partition is the caller's to make sure of, beforehand."""
@@ -142,7 +132,6 @@ class CommitOffsetsInTransaction(Operation[list[ErrorCode]]):
     """Of the API: before 6 an unknown group and an old epoch are IllegalGeneration."""
 
 
-@dataclass(slots=True)
 class EndOffsetsTransaction(Operation[None]):
     """What a producer has committed in its transaction counts from now on, or never. Answered when that is so, and
     will stay so. Refused like any marker in a partition."""
@@ -150,7 +139,6 @@ class EndOffsetsTransaction(Operation[None]):
     marker: Marker
 
 
-@dataclass(slots=True)
 class PreparedCommit(Operation[list[ErrorCode]]):
     """A commit with all done that does not depend on the group (`groups.offsets.prepare`): a commit of thousands
     of offsets is decided in one go, so little must be left to decide."""
@@ -164,8 +152,7 @@ class PreparedCommit(Operation[list[ErrorCode]]):
     """Of the record batch, at most."""
 
 
-@dataclass(slots=True)
-class FetchedOffset:
+class FetchedOffset(Struct):
     topic: str
     partition: int
     offset: int = -1
@@ -174,7 +161,6 @@ class FetchedOffset:
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(slots=True)
 class FetchOffsets(Operation[list[FetchedOffset]]):
     """In the order asked, or all of the group's by topic and partition. An unknown group has no offsets; that is
     no error."""
@@ -188,7 +174,6 @@ class FetchOffsets(Operation[list[FetchedOffset]]):
     require_stable: bool = False
 
 
-@dataclass(slots=True)
 class DeleteOffsets(Operation[list[ErrorCode]]):
     """One code for each partition, in their order. GroupIdNotFound, NonEmptyGroup for the whole."""
 
@@ -199,17 +184,16 @@ class DeleteOffsets(Operation[list[ErrorCode]]):
 class GroupType(StrEnum):
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
 
 
-@dataclass(slots=True)
-class ListedGroup:
+class ListedGroup(Struct):
     group_id: str
     protocol_type: str
     state: str
     type: GroupType
 
 
-@dataclass(slots=True)
 class ListGroups(Operation[list[ListedGroup]]):
     """The groups of this coordinator. Filters do not look at upper and lower case; what they do not know
     matches nothing."""
@@ -218,8 +202,7 @@ class ListGroups(Operation[list[ListedGroup]]):
     types: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class DescribedMember:
+class DescribedMember(Struct):
     member_id: str
     instance_id: str | None
     client_id: str
@@ -229,8 +212,7 @@ class DescribedMember:
     assignment: Buffer = b""
 
 
-@dataclass(slots=True)
-class DescribedGroup:
+class DescribedGroup(Struct):
     group_id: str
     state: str
     protocol_type: str
@@ -238,28 +220,24 @@ class DescribedGroup:
     members: list[DescribedMember]
 
 
-@dataclass(slots=True)
 class DescribeGroup(Operation[DescribedGroup]):
     """A classic group. GroupIdNotFound also for groups of other types: versions before 6 show that as state Dead."""
 
     group_id: str
 
 
-@dataclass(slots=True)
 class DeleteGroup(Operation[None]):
     """With its offsets. GroupIdNotFound, NonEmptyGroup."""
 
     group_id: str
 
 
-@dataclass(slots=True)
 class MetadataChanged(Operation[None]):
     """Topics came, grew or went. The offsets of those that went are forgotten; consumer groups look again."""
 
     deleted_topics: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
 class Tick(Operation[None]):
     """It is `deadline_ms`: sessions, joins, syncs and offsets that are over."""
 

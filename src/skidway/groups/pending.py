@@ -5,24 +5,23 @@ whether a partition's offset may still change.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from skidway.groups.bounds import OFFSET_BYTES
 from skidway.groups.committed import CommittedOffset, Partition
 
 
-@dataclass(slots=True)
-class PendingOfGroup:
-    producers: dict[Partition, set[int]] = field(default_factory=dict)
+class PendingOfGroup(msgspec.Struct):
+    producers: dict[Partition, set[int]] = msgspec.field(default_factory=dict)
     """Who has something pending, for each partition."""
     bytes: int = 0
 
 
-@dataclass(slots=True)
-class PendingOffsets:
-    by_producer: dict[int, dict[str, dict[Partition, CommittedOffset]]] = field(default_factory=dict)
-    by_group: dict[str, PendingOfGroup] = field(default_factory=dict)
-    counts: dict[int, int] = field(default_factory=dict)
+class PendingOffsets(msgspec.Struct):
+    by_producer: dict[int, dict[str, dict[Partition, CommittedOffset]]] = msgspec.field(default_factory=dict)
+    by_group: dict[str, PendingOfGroup] = msgspec.field(default_factory=dict)
+    counts: dict[int, int] = msgspec.field(default_factory=dict)
     """How many each producer has."""
     bytes: int = 0
     """Of memory; an estimate."""

@@ -2,7 +2,7 @@
 
 Key and value each begin with a 16-bit version; the key's says which record it is. A record without a value takes the
 key's state away. Versions written are those of Kafka 4.x; all that Kafka ever wrote are read. Keys of records that
-this broker does not keep (share groups) are passed over, as Kafka passes over what it does not know; what should be
+this broker does not keep (streams groups) are passed over, as Kafka passes over what it does not know; what should be
 readable and is not raises StorageError.
 
 A record of a producer's transaction is in a batch of that producer, and counts when the transaction is committed. The
@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from skidway.errors import ProtocolError, StorageError
-from skidway.ports import Buffer, FileSlice
+from skidway.ports import Buffer
 from skidway.records.record import Record
 from skidway.runtime.log_store import Format, Marker, Producer, Transactional
 from skidway.wire.compile import Codec
 from skidway.wire.message import Message
-from skidway.wire.registry import codec
+from skidway.wire.registry import codec, encoded
 from skidway.wire.schema.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -39,6 +39,20 @@ from skidway.wire.schema.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from skidway.wire.schema.share_records import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+)
 
 _KINDS: dict[int, tuple[type[Message], type[Message]]] = {
     0: (OffsetCommitKey, OffsetCommitValue),
@@ -50,8 +64,15 @@ _KINDS: dict[int, tuple[type[Message], type[Message]]] = {
     6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
     7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    10: (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
+    11: (ShareGroupMetadataKey, ShareGroupMetadataValue),
+    12: (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
+    13: (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+    14: (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
+    15: (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
 }
+SHARE_KEYS: tuple[type[Message], ...] = tuple(_KINDS[kind][0] for kind in range(10, 16))
 _KEY_VERSIONS: dict[type[Message], int] = {key: version for version, (key, _) in _KINDS.items()}
 _VALUE_VERSIONS: dict[type[Message], int] = {GroupMetadataValue: 3, OffsetCommitValue: 4}
 _OFFSET_VERSION_WITH_EXPIRY = 1
@@ -81,20 +102,15 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     if record.encoded is not None:
         return record.encoded
     assert not isinstance(record.key, Marker), "a marker has no form of its own here"
-    key = _encode(record.key, _KEY_VERSIONS[type(record.key)])
+    version = _KEY_VERSIONS[type(record.key)]
+    key = encoded(record.key, version, version.to_bytes(2, "big"))
     value = record.value
     if value is None:
         return key, None
     version = _VALUE_VERSIONS.get(type(value), 0)
     if isinstance(value, OffsetCommitValue) and value.expire_timestamp != -1:
         version = _OFFSET_VERSION_WITH_EXPIRY
-    return key, _encode(value, version)
-
-
-def _encode(message: Message, version: int) -> bytes:
-    parts: list[Buffer | FileSlice] = [version.to_bytes(2, "big")]
-    _codec(type(message)).encoder(version)(message, parts)
-    return b"".join(part for part in parts if not isinstance(part, FileSlice))
+    return key, encoded(value, version, version.to_bytes(2, "big"))
 
 
 def decode(key: Buffer, value: Buffer | None) -> GroupRecord | None:

@@ -1,14 +1,52 @@
 """What an operator may set about groups, under Kafka's names."""
 
-from dataclasses import dataclass
+import msgspec
 
 from skidway.limits import INT32_MAX
 
 MINUTE_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
+class ShareGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Of share groups: those of all, and the bounds of groups that set their own."""
+
+    share_session_timeout_ms: int = 45_000
+    """group.share.session.timeout.ms"""
+    share_session_timeout_ms_min: int = 45_000
+    """group.share.min.session.timeout.ms"""
+    share_session_timeout_ms_max: int = 60_000
+    """group.share.max.session.timeout.ms"""
+    share_heartbeat_interval_ms: int = 5_000
+    """group.share.heartbeat.interval.ms"""
+    share_heartbeat_interval_ms_min: int = 5_000
+    """group.share.min.heartbeat.interval.ms"""
+    share_heartbeat_interval_ms_max: int = 15_000
+    """group.share.max.heartbeat.interval.ms"""
+    share_lock_ms: int = 30_000
+    """group.share.record.lock.duration.ms"""
+    share_lock_ms_min: int = 15_000
+    """group.share.min.record.lock.duration.ms"""
+    share_lock_ms_max: int = 60_000
+    """group.share.max.record.lock.duration.ms"""
+    share_deliveries: int = 5
+    """group.share.delivery.count.limit"""
+    share_deliveries_min: int = 2
+    """group.share.min.delivery.count.limit"""
+    share_deliveries_max: int = 10
+    """group.share.max.delivery.count.limit"""
+    share_locks: int = 2_000
+    """group.share.partition.max.record.locks"""
+    share_locks_min: int = 100
+    """group.share.min.partition.max.record.locks"""
+    share_locks_max: int = 4_000
+    """group.share.max.partition.max.record.locks"""
+    share_size_max: int = 200
+    """group.share.max.size"""
+    share_sessions_max: int = 2_000
+    """group.share.max.share.sessions"""
+
+
+class GroupSettings(ShareGroupSettings, frozen=True, kw_only=True):
     # Classic groups.
     initial_rebalance_delay_ms: int = 3_000
     """group.initial.rebalance.delay.ms: how long an empty group waits for more members before it begins."""

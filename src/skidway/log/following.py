@@ -5,21 +5,18 @@ compacted), epochs that never go down. Then each run of batches that fits a segm
 of them: a last batch that a leader cut off to keep to a size; it is left out and comes again whole.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from crc32c import crc32c
+import msgspec
 
 from skidway.errors import CorruptMessage, StorageError
 from skidway.limits import INT32_MAX
-from skidway.log import markers, retention, rolling
+from skidway.log import markers, retention, truncation
 from skidway.log.health import SOUND
+from skidway.log.log import Log
 from skidway.log.positions import ENDS_MAX
-from skidway.log.segment import Segment
+from skidway.log.segment import Segment, schedule_roll
 from skidway.ports import Buffer
 from skidway.records.batch import CHECKED_POSITION, CONTROL_BIT, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
+from skidway.records.checksum import crc32c
 from skidway.records.header_fields import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -32,17 +29,13 @@ from skidway.records.header_fields import (
     PRODUCER_ID,
 )
 
-if TYPE_CHECKING:
-    from skidway.log.log import Log
-
 _INDEX_ENTRY_BYTES = 8
 
 # Where a batch begins and ends in the buffer, and its header.
 _Found = tuple[int, int, tuple[int, ...]]
 
 
-@dataclass(slots=True)
-class BatchRange:
+class BatchRange(msgspec.Struct):
     """Batches that were appended together."""
 
     base_offset: int
@@ -53,8 +46,7 @@ class BatchRange:
     count: int
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(msgspec.Struct):
     """Neighbours in the buffer that go to one segment, and what they add to its indexes."""
 
     end: int
@@ -66,7 +58,8 @@ class _Run:
 
 
 def append(log: Log, records: Buffer, now_ms: int) -> BatchRange:
-    """CorruptMessage: nothing was written. StorageError: what is below the log's end then was."""
+    """Write batches as a leader sent them. CorruptMessage: nothing was written. StorageError: what is below the log's
+    end then was."""
     if log.health is not SOUND:
         raise log.refusal()
     view = memoryview(records)
@@ -76,7 +69,7 @@ def append(log: Log, records: Buffer, now_ms: int) -> BatchRange:
     first = batches[0][2]
     start_offset = log.start_offset
     if first[0] < log.end_offset:
-        log.restart_at(first[0], now_ms)
+        truncation.restart(log, first[0], now_ms)
     number = 0
     while number < len(batches):
         segment = _segment_for(log, batches[number], now_ms)
@@ -197,11 +190,11 @@ def _write(log: Log, segment: Segment, view: memoryview, run: _Run, now_ms: int)
         segment.times.append(timestamp, timestamp_offset - segment.base_offset)
     segment.index_due = run.index_due
     _note(log, segment, view, run, now_ms)
-    log.bytes_since_checkpoint += len(data)
+    log.saved.bytes_since += len(data)
     if begin == 0:
         segment.first_timestamp = run.batches[0][2][8]
         segment.created_ms = now_ms
-    rolling.schedule(segment, log.settings)
+    schedule_roll(segment, log.settings)
 
 
 def _note(log: Log, segment: Segment, view: memoryview, run: _Run, now_ms: int) -> None:
@@ -209,7 +202,7 @@ def _note(log: Log, segment: Segment, view: memoryview, run: _Run, now_ms: int) 
     epochs = log.epochs
     if run.batches[0][2][2] != epochs.latest and epochs.truncate_to(log.end_offset):
         # This node had led epochs without writing anything; the log went on without them.
-        log.epochs_changed = True
+        log.saved.epochs_changed = True
     latest = epochs.latest
     ends = log.positions.ends
     position = segment.size - (run.end - run.batches[0][0])
@@ -224,7 +217,7 @@ def _note(log: Log, segment: Segment, view: memoryview, run: _Run, now_ms: int) 
         if fields[LEADER_EPOCH] != latest:
             epochs.assign(fields[LEADER_EPOCH], base_offset)
             latest = epochs.latest
-            log.epochs_changed = True
+            log.saved.epochs_changed = True
         position += end - start
         ends.append((base_offset + delta + 1, position, segment))
     log.epoch = latest

@@ -7,23 +7,20 @@ The first reason is kept: what fails later follows from it. A log that is read-o
 because nobody knows what the disk did with its pages. A quarantined one may begin anew, empty, with what a leader has.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(slots=True)
-class Sound:
+class Sound(msgspec.Struct):
     """Written and read."""
 
 
-@dataclass(slots=True)
-class ReadOnly:
+class ReadOnly(msgspec.Struct):
     """The disk broke a promise, or the log is closed: no appends, no syncs."""
 
     why: str
 
 
-@dataclass(slots=True)
-class Quarantined:
+class Quarantined(msgspec.Struct):
     """Damaged: neither read nor written nor cut, and where it begins and ends is not to be believed."""
 
     why: str

@@ -1,29 +1,24 @@
-"""Finding records by time: the time index narrows it to a few batches, one of which is opened. And how far bytes reach.
+"""Finding records by time: the time index narrows it to a few batches, one of which is opened.
 
 In steps: a segment may have thousands of batches to pass over, a batch thousands of records, and a worker unpacks it.
 A batch that a client filled with what are no records, or whose records are larger than `UNPACKED_BYTES_MAX`, stands for
 itself: its first offset, its largest timestamp.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from functools import partial
-from typing import TYPE_CHECKING
 
 from skidway.errors import CorruptMessage, InvalidRecord
 from skidway.limits import MIB
 from skidway.log import markers
 from skidway.log.aborted import AbortedRange, CorruptTransactionIndex
 from skidway.log.bounds import Bound
+from skidway.log.log import Log
 from skidway.log.segment import Batch, Segment, unreadable
 from skidway.ports import FileSlice
 from skidway.records.batch import CODEC_MASK, HEADER_BYTES, BatchHeader, read_header
 from skidway.records.record import open_batch, outline_records
 from skidway.steps import Job, Steps
-
-if TYPE_CHECKING:
-    from skidway.log.log import Log
 
 Found = tuple[int, int, int]
 UNPACKED_BYTES_MAX = 32 * MIB
@@ -32,12 +27,8 @@ larger ones than most do."""
 STEP_RECORDS = 256
 
 
-def bytes_between(segments: list[Segment], first: Segment, last: Segment) -> int:
-    """From the beginning of one segment to that of another."""
-    return sum(segment.size for segment in segments if first.base_offset <= segment.base_offset < last.base_offset)
-
-
 def aborted(log: Log, from_offset: int, upto_offset: int) -> list[AbortedRange]:
+    """(producer id, first offset) of those that have records between the offsets, by their first offsets."""
     try:
         try:
             return markers.find_aborted(log.segments, from_offset, upto_offset)
@@ -73,14 +64,15 @@ def end_of_slice(log: Log, offset: int, read: FileSlice) -> int:
     return log.segments[number].base_offset if number < len(log.segments) else log.end_offset
 
 
-def offset_for_timestamp(log: Log, timestamp: int, upto: Bound) -> Steps[Found | None]:
+def offset_for_timestamp(log: Log, timestamp: int, upto: Bound = Bound.HIGH_WATERMARK) -> Steps[Found | None]:
+    """(offset, timestamp, leader epoch) of the first record below the bound at or after `timestamp`."""
     try:
         return (yield from _first_at_or_after(log, timestamp, upto))
     except OSError as error:
         raise unreadable(log.directory, error) from error
 
 
-def offset_of_max_timestamp(log: Log, upto: Bound) -> Steps[Found | None]:
+def offset_of_max_timestamp(log: Log, upto: Bound = Bound.HIGH_WATERMARK) -> Steps[Found | None]:
     """The first record that has the largest timestamp of all below the bound."""
     try:
         return (yield from _latest(log, upto))

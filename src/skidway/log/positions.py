@@ -7,9 +7,9 @@ there was. What is searched is loaded; only a few closed segments stay so.
 from bisect import bisect_right
 from collections import deque
 
-from skidway.log import lookup
-from skidway.log.bounds import Bound
+from skidway.log.bounds import END, Bound
 from skidway.log.segment import Segment
+from skidway.ports import File
 
 ENDS_MAX = 65_536
 """Ends of appended batches that wait for the high watermark; past that their positions are looked up in the index."""
@@ -20,7 +20,7 @@ _TAILS_MAX = 8
 
 
 class Positions:
-    __slots__ = ("_loaded", "_segments", "ends", "tail", "tails", "watermark", "watermark_segment")
+    __slots__ = ("_loaded", "_segments", "ends", "places", "tail", "tails", "watermark", "watermark_segment")
 
     def __init__(self, segments: list[Segment]) -> None:
         """`segments` is the log's own list, and never empty."""
@@ -35,6 +35,8 @@ class Positions:
         self.tail: tuple[int, Segment, int] = (-1, active, 0)
         # The same for reads up to the end: followers are not all at the same place.
         self.tails: dict[int, tuple[int, Segment, int]] = {}
+        # Where others said that they will go on.
+        self.places: dict[int, tuple[int, Segment, int]] = {}
 
     def locate(self, offset: int) -> tuple[Segment, int]:
         """The segment and position of the batch that holds `offset`, or of the first one after it."""
@@ -71,12 +73,20 @@ class Positions:
             segment.unload()
 
     def keep_tail(self, tail: tuple[int, Segment, int], upto: Bound) -> None:
-        if upto is not Bound.END:
+        if upto is not END:
             self.tail = tail
             return
         self.tails[tail[0]] = tail
         if len(self.tails) > _TAILS_MAX:
             del self.tails[next(iter(self.tails))]
+
+    def note_place(self, offset: int, file: File, position: int) -> None:
+        """Somebody will go on reading at `offset`, and the batch that holds it begins here in the file."""
+        active = self._segments[-1]
+        if active.file is file:
+            self.places[offset] = (offset, active, position)
+            if len(self.places) > _TAILS_MAX:
+                del self.places[next(iter(self.places))]
 
     def move_watermark(self, offset: int, end_offset: int) -> int:
         """Forward to `offset`, or to the log's end if that comes first; returns how many bytes lie between."""
@@ -96,7 +106,7 @@ class Positions:
                 self.watermark_segment, self.watermark = self.locate(offset)
         if self.watermark_segment is before:
             return self.watermark - position
-        return lookup.bytes_between(self._segments, before, self.watermark_segment) + self.watermark - position
+        return _bytes_between(self._segments, before, self.watermark_segment) + self.watermark - position
 
     def place_watermark(self, offset: int) -> None:
         """Wherever it was before."""
@@ -108,12 +118,14 @@ class Positions:
         self._loaded = {segment: None for segment in self._loaded if segment in left}
         self.tail = (-1, self._segments[-1], 0)
         self.tails.clear()
+        self.places.clear()
         self.ends.clear()
 
     def forget(self, segment: Segment) -> None:
         """It has left the log: nothing may lead to it any more."""
         self._loaded.pop(segment, None)
         self.tails.clear()
+        self.places.clear()
         if self.tail[1] is segment:
             self.tail = (-1, self._segments[-1], 0)
         if self.watermark_segment is segment:
@@ -124,3 +136,8 @@ class Positions:
 
 def _base_offset(segment: Segment) -> int:
     return segment.base_offset
+
+
+def _bytes_between(segments: list[Segment], first: Segment, last: Segment) -> int:
+    """From the beginning of one segment to that of another."""
+    return sum(segment.size for segment in segments if first.base_offset <= segment.base_offset < last.base_offset)

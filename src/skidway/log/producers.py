@@ -18,14 +18,13 @@ from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from skidway.errors import InvalidProducerEpoch, OutOfOrderSequence, TransactionCoordinatorFenced
 from skidway.limits import DEFAULT_LIMITS, INT32_MAX, PRODUCER_BATCHES_REMEMBERED
 from skidway.log.aborted import Aborted
 from skidway.log.open_transactions import Ended, OpenTransactions
 from skidway.ports import Buffer
 from skidway.records.batch import TRANSACTIONAL_BIT, BatchHeader
+from skidway.records.checksum import crc32c
 from skidway.records.control import EndTransaction
 from skidway.records.header_fields import BASE_OFFSET, LAST_OFFSET_DELTA, MAX_TIMESTAMP, PRODUCER_EPOCH, PRODUCER_ID
 
@@ -148,13 +147,13 @@ class Producers:
         """The first offset of the transaction that the producer has open; -1 if it has none."""
         return self.transactions.first_offset(producer_id)
 
-    def in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether the producer has a transaction open that is of this epoch."""
-        packed = self._packed.get(producer_id)
-        if packed is None or epoch != _EPOCH.unpack_from(packed)[0]:
+    def continues(self, header: BatchHeader) -> bool:
+        """Whether the batch's producer has a transaction open that is of its epoch."""
+        packed = self._packed.get(header.producer_id)
+        if packed is None:
             return False
-        transaction_start: int = _SEEN.unpack_from(packed, _SEEN_AT)[0]
-        return transaction_start >= 0
+        known_epoch, _, _, transaction_start, _ = _HEAD.unpack_from(packed)
+        return bool(header.producer_epoch == known_epoch and transaction_start >= 0)
 
     def clear(self) -> None:
         self._packed = {}

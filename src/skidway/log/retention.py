@@ -1,43 +1,24 @@
 """Forgetting: segments that are too old or too many, and records a user deleted.
 
-A segment that is given up leaves the log at once. Its files are renamed (`.deleted`) by a checkpoint, oldest first, and
-removed by a later one, so that no event loop waits for a disk and no crash leaves a hole. Nothing is renamed before a
-producer snapshot covers it: the batches it held are the only other memory of their producers.
-
-Nothing is removed before the new start of the log is saved: a first segment above the saved start is missing, unless a
-renamed file tells that it was given up. A disk that is too full to save anything gets its room all the same: renamed
-files are emptied, and keep their names.
+A segment that is given up leaves the log at once, and its files later (see `doomed`).
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from skidway.log.compaction.swapping import SEGMENT_SUFFIXES
-from skidway.log.durability.sync import Removal, SyncTicket
+from skidway.errors import OffsetOutOfRange
+from skidway.log.doomed import Doomed
 from skidway.log.health import SOUND
+from skidway.log.log import Log
 from skidway.log.segment import Segment
 
-if TYPE_CHECKING:
-    from skidway.log.log import Log
 
-
-@dataclass(slots=True, eq=False)
-class Doomed:
-    """A segment that left its log but not yet the disk."""
-
-    segment: Segment
-    end_offset: int
-    given_up_ms: int
-    renamed: bool = False
-    due: bool = False
-    begun: Removal | None = None
-    emptied: bool = False
-    """The step that was begun only makes room."""
+def delete_before(log: Log, offset: int) -> None:
+    """Records below `offset` are gone; whole segments below it leave the disk."""
+    if offset > log.high_watermark:
+        raise OffsetOutOfRange(f"{offset} is above the high watermark {log.high_watermark}")
+    advance_start(log, offset)
 
 
 def apply(log: Log, now_ms: int) -> list[Segment]:
+    """Give up segments that are too old or too many; returns them."""
     settings = log.settings
     if log.health is not SOUND or log.compaction is not None:
         return []
@@ -97,44 +78,3 @@ def give_up_below_start(log: Log, now_ms: int) -> None:
         segment = log.segments.pop(0)
         log.forget_segment(segment)
         log.doomed.append(Doomed(segment, log.segments[0].base_offset, now_ms))
-
-
-def schedule(doomed: list[Doomed], now_ms: int, delay_ms: int) -> int:
-    for item in doomed:
-        # The clock was set back: not for as long as that takes to pass again.
-        item.given_up_ms = min(item.given_up_ms, now_ms)
-        if item.renamed and not item.due and now_ms - item.given_up_ms >= delay_ms:
-            item.due = True
-            item.begun = None
-    return sum(item.due for item in doomed)
-
-
-def enter(ticket: SyncTicket, doomed: list[Doomed], covered: int, saved_start: int) -> None:
-    """Put the next step of each given-up segment into a ticket; a snapshot covers those below `covered` already, and
-    one tells that the log begins at `saved_start`."""
-    for item in doomed:
-        removal = item.begun = ticket.early if item.end_offset <= covered else ticket.late
-        # What comes late comes after a snapshot that tells the start of now.
-        item.emptied = item.due and removal is ticket.early and item.end_offset > saved_start
-        if item.emptied:
-            removal.emptied.append(item.segment.path(".log") + ".deleted")
-        elif item.due:
-            removal.removed += [item.segment.path(suffix) + ".deleted" for suffix in SEGMENT_SUFFIXES]
-        else:
-            path = item.segment.path(".log")
-            removal.renamed.append((path, path + ".deleted"))
-            # Rebuilt when needed, so they need no delay and no order.
-            removal.removed += [item.segment.path(suffix) for suffix in SEGMENT_SUFFIXES[1:]]
-
-
-def leave(doomed: list[Doomed], ticket: SyncTicket) -> None:
-    """The ticket ran. What it did not come to is tried again by another."""
-    for removal in (ticket.early, ticket.late):
-        begun = [item for item in doomed if item.begun is removal]
-        for item in begun:
-            if not removal.done or item.emptied:
-                item.begun = None
-            elif item.due:
-                doomed.remove(item)
-            else:
-                item.renamed = True

@@ -10,22 +10,16 @@ segment's first batch does not begin before the segment. A log goes on in anothe
 something, so an empty one that is not the last was emptied.
 """
 
-from __future__ import annotations
-
 import errno
-from typing import TYPE_CHECKING
-
-from crc32c import crc32c
 
 from skidway.errors import DamagedLog
 from skidway.log.health import SOUND
+from skidway.log.log import Log
 from skidway.log.segment import Segment
 from skidway.ports import Disk, File
 from skidway.records.batch import CHECKED_POSITION, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
+from skidway.records.checksum import crc32c
 from skidway.records.header_fields import BASE_OFFSET, BATCH_LENGTH, CRC, LAST_OFFSET_DELTA, LEADER_EPOCH, MAGIC_BYTE
-
-if TYPE_CHECKING:
-    from skidway.log.log import Log
 
 SLICE_BYTES = 1 << 20
 READ_BYTES = 256 << 10
@@ -154,7 +148,7 @@ class SegmentCheck:
 
     def __init__(self, log: Log, segment: Segment, end_offset: int) -> None:
         self._log = log
-        self._cuts = log.truncated.count
+        self._cuts = log.saved.truncated.count
         self._end = segment.synced_size
         self._end_offset = end_offset
         self._progress = Progress(segment.base_offset)
@@ -165,7 +159,7 @@ class SegmentCheck:
     def is_void(self) -> bool:
         """The segment is not what it was when this began, or nobody believes its log any more."""
         log = self._log
-        changed = log.truncated.count != self._cuts or self.segment not in log.segments
+        changed = log.saved.truncated.count != self._cuts or self.segment not in log.segments
         return changed or log.health is not SOUND
 
     def begin(self) -> CheckTicket:

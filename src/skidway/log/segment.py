@@ -5,6 +5,7 @@ use, so that a log of a thousand segments costs a thousand small objects until s
 """
 
 from collections.abc import Iterator
+from zlib import crc32
 
 from skidway.errors import DamagedLog, StorageError
 from skidway.limits import INT64_MAX
@@ -360,3 +361,21 @@ class Segment:
                 return position + size if at_least_one and end == position else end
             end += size
         return end
+
+
+def schedule_roll(segment: Segment, settings: LogSettings) -> None:
+    """When it is old enough for the next one to begin: by record time, or by the clock if its first batch has none.
+    Full by its bytes is the appender's affair."""
+    segment.roll_after_ms = segment.roll_after_timestamp = NEVER
+    if not segment.size:
+        return
+    wait_ms = settings.segment_ms
+    if settings.segment_jitter_ms > 0:
+        # Spread over the segments, not drawn: the same log rolls at the same time in every run.
+        wait_ms -= crc32(segment.path(".log").encode()) % settings.segment_jitter_ms
+    if segment.first_timestamp >= 0:
+        segment.roll_after_timestamp = segment.first_timestamp + wait_ms
+    else:
+        segment.roll_after_ms = segment.created_ms + wait_ms
+    if len(segment.index) * 8 >= settings.segment_index_bytes // 8 * 8:
+        segment.roll_after_ms = -1

@@ -1,12 +1,11 @@
 """What an operator may set for one log. Plain values: they may be replaced while the log is open."""
 
-from dataclasses import dataclass
+import msgspec
 
 from skidway.limits import INT32_MAX, INT64_MAX, MIB
 
 
-@dataclass(slots=True, kw_only=True)
-class LogSettings:
+class LogSettings(msgspec.Struct, kw_only=True):
     segment_bytes: int = 1024 * MIB
     segment_ms: int = 7 * 24 * 3600 * 1000
     segment_jitter_ms: int = 0

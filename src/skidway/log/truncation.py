@@ -5,52 +5,21 @@ the data directory. So the first durable step is always the file `truncated` in 
 what of all that is void (see `checkpoints.Truncated`). Then go the snapshots that vouch for the tail, later segments
 and the indexes of the cut one, in whatever order they reach the disk: none of them is believed any more. They are gone
 before the tail itself goes, because what is appended in its place might join one of them. Wherever power is lost, what
-is left is the old log or a shorter part of its beginning. A log that begins anew is decided by that first step alone:
-`begin_anew` is done again by the next start until it comes to its end.
+is left is the old log or a shorter part of its beginning.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from skidway.errors import FailedCut, StorageError
-from skidway.log import markers, rolling
+from skidway.log import markers
 from skidway.log.compaction.swapping import REBUILT_SUFFIXES, SEGMENT_SUFFIXES
-from skidway.log.durability.checkpoints import (
-    DAMAGED,
-    LEADER_EPOCHS,
-    TRUNCATED,
-    WAS_DAMAGED,
-    Truncated,
-    write_truncated,
-)
+from skidway.log.durability import starts
+from skidway.log.durability.checkpoints import TRUNCATED, Truncated
 from skidway.log.durability.sync import SyncHistory, snapshot_offset, snapshot_path
+from skidway.log.durability.truncation_file import begin_anew, is_marked, mark
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.health import SOUND, ReadOnly, begun_anew
+from skidway.log.log import Log
 from skidway.log.producers import CorruptSnapshot, Producers
-from skidway.log.segment import Segment, segment_name
-from skidway.ports import Disk
-
-if TYPE_CHECKING:
-    from skidway.log.log import Log
-
-_DROPPED = (*SEGMENT_SUFFIXES, ".snapshot", ".deleted", ".swap", ".cleaned", LEADER_EPOCHS, DAMAGED, WAS_DAMAGED)
-
-
-def mark(disk: Disk, directory: str, truncated: Truncated) -> None:
-    disk.write_atomic(f"{directory}/{TRUNCATED}", write_truncated(truncated))
-
-
-def begin_anew(disk: Disk, directory: str, truncated: Truncated) -> Truncated:
-    """Drop everything and leave an empty segment at `restart_at`. Can be done again after a crash at any point."""
-    for name in disk.list(directory):
-        if name.endswith(_DROPPED):
-            disk.remove(f"{directory}/{name}")
-    disk.open(f"{directory}/{segment_name(truncated.restart_at, '.log')}", create=True)
-    disk.sync_directory(directory)
-    done = Truncated(truncated.count, truncated.cuts, truncated.start_offset)
-    mark(disk, directory, done)
-    return done
+from skidway.log.segment import Segment, schedule_roll
 
 
 def forget(log: Log) -> None:
@@ -61,16 +30,22 @@ def forget(log: Log) -> None:
     except OSError:
         return
     # The count stays: should the name come back after a crash, it must not void what was saved since.
-    log.truncated = Truncated(log.truncated.count)
+    log.saved.truncated = Truncated(log.saved.truncated.count)
 
 
 def is_over(log: Log) -> bool:
     """Whether there is a truncation to forget, no work under way that was begun before it, and nothing to save."""
-    busy = log.is_checkpointing or log.epochs_changed
-    return log.truncated.is_marked and log.health is SOUND and not busy
+    busy = log.saved.begun > 0 or log.saved.epochs_changed
+    return log.saved.truncated.is_marked and log.health is SOUND and not busy
 
 
 def truncate(log: Log, offset: int, now_ms: int) -> None:
+    """Cut off everything from the batch that holds `offset` on, durably; the log may end before `offset` then.
+
+    Below the start offset it is `restart`. Epochs that began at or after the end are forgotten in any case: this node
+    may have led one and written nothing. StorageError with `failure` still None: nothing changed, try again later (a
+    compaction of what goes is being put in place, the disk is full); with a `failure`: the disk broke.
+    """
     if log.health is not SOUND:
         raise log.refusal()
     if offset < log.start_offset:
@@ -80,7 +55,7 @@ def truncate(log: Log, offset: int, now_ms: int) -> None:
         # This node may have led an epoch without writing anything: its leader does not know that epoch.
         if log.epochs.truncate_to(log.end_offset):
             log.epoch = log.epochs.latest
-            log.epochs_changed = True
+            log.saved.epochs_changed = True
         return
     try:
         segment, position = log.locate(offset)
@@ -92,7 +67,7 @@ def truncate(log: Log, offset: int, now_ms: int) -> None:
         restart(log, log.start_offset, now_ms)
         return
     _stop_compaction(log, segment.base_offset)
-    _decide(log, log.truncated.cut(end_offset, log.start_offset), end_offset)
+    _decide(log, log.saved.truncated.cut(end_offset, starts.savable(log)), end_offset)
     try:
         _cut(log, segment, position, end_offset, now_ms)
     except (OSError, StorageError) as error:
@@ -100,17 +75,21 @@ def truncate(log: Log, offset: int, now_ms: int) -> None:
 
 
 def restart(log: Log, offset: int, now_ms: int) -> None:
+    """Drop everything and begin empty at `offset`, durably: a crash leaves the old log or the new one.
+
+    Ends a quarantine. StorageError as in `truncate`.
+    """
     if isinstance(log.health, ReadOnly):
         raise log.refusal()
     if any(item.begun is not None and item.segment.base_offset == offset for item in log.doomed):
         raise StorageError(f"{log.directory}: an old segment at offset {offset} is being removed; retry later")
     _stop_compaction(log, -1)
-    truncated = log.truncated.cut(0, offset, restart_at=offset)
+    truncated = log.saved.truncated.cut(0, offset, restart_at=offset)
     _decide(log, truncated, offset)
     for gone in log.segments:
         gone.given_up = True
     try:
-        log.truncated = begin_anew(log.disk, log.directory, truncated)
+        log.saved.truncated = begin_anew(log.disk, log.directory, truncated)
         segment = Segment(log.disk, log.directory, offset, 0, now_ms)
         segment.create_file(log.settings.index_interval_bytes)
         log.unsynced.sync_beside()
@@ -142,18 +121,11 @@ def _decide(log: Log, truncated: Truncated, end_offset: int) -> None:
     try:
         mark(log.disk, log.directory, truncated)
     except OSError as error:
-        if _is_marked(log, truncated):
+        if is_marked(log.disk, log.directory, truncated):
             raise _failed(log, error) from error
         log.synced_offset = synced_offset
         raise StorageError(f"{log.directory} was not truncated, retry later: {error}") from error
-    log.truncated = truncated
-
-
-def _is_marked(log: Log, truncated: Truncated) -> bool:
-    try:
-        return log.disk.read(f"{log.directory}/{TRUNCATED}") == write_truncated(truncated)
-    except OSError:
-        return False
+    log.saved.truncated = truncated
 
 
 def _end_before(segment: Segment, position: int) -> int:
@@ -207,19 +179,13 @@ def _end_at(log: Log, end_offset: int, recovery_point: int) -> None:
     log.active = log.segments[-1]
     log.end_offset = end_offset
     log.epoch = log.epochs.latest
-    log.epochs_changed = True
-    log.recovery_point = recovery_point
-    log.snapshots = [recovery_point] if recovery_point else []
-    log.unsaved_segments = sum(not segment.index_saved for segment in log.segments[:-1])
+    log.saved.cut(recovery_point, log.saved.truncated.start_offset, log.segments)
     log.cleaned_offset = min(log.cleaned_offset, end_offset)
     # A checkpoint that ran and was not finished proves more than is known here.
     log.synced_offset = max(min(log.synced_offset, end_offset), recovery_point)
-    log.saved_start = min(log.saved_start, log.start_offset)
-    # The file that decided the cut names the start.
-    log.durable_start = log.start_offset
     log.unsynced.cut(log.segments, log.synced_offset)
     log.positions.cut()
-    rolling.schedule(log.active, log.settings)
+    schedule_roll(log.active, log.settings)
     log.begin_at(min(log.high_watermark, end_offset))
 
 
@@ -254,7 +220,7 @@ def _load_snapshot(log: Log, producers: Producers, now_ms: int) -> tuple[int, in
             taken = producers.load_snapshot(log.disk.read(snapshot_path(log.directory, offset)), now_ms)
         except CorruptSnapshot:
             continue
-        if not log.truncated.voids(offset, taken.truncations):
+        if not log.saved.truncated.voids(offset, taken.truncations):
             return offset, offset if taken.start_offset is not None else 0
     producers.clear()
     return 0, 0

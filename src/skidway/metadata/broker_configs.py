@@ -19,9 +19,11 @@ from skidway.metadata.config_keys import (
     Defaults,
     Synonym,
     at_least,
+    between,
 )
 from skidway.metadata.idle_configs import IDLE_KEYS
 from skidway.metadata.topic_configs import BROKER_NAMES, TOPIC_KEYS, BrokerName, TopicKey
+from skidway.metadata.topic_names import is_legal
 
 _B, _S, _I, _L = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 
@@ -77,6 +79,119 @@ _STATIC = (
     ConfigKey("group.max.session.timeout.ms", _I, "1800000", "The longest session a member may ask for."),
     ConfigKey("group.max.size", _I, "2147483647", "Members of one classic group."),
     ConfigKey("group.min.session.timeout.ms", _I, "6000", "The shortest session a member may ask for."),
+    ConfigKey(
+        "group.share.delivery.count.limit",
+        _I,
+        "5",
+        "How often a record is delivered to a share group at most.",
+        between(2, 10),
+    ),
+    ConfigKey(
+        "group.share.heartbeat.interval.ms",
+        _I,
+        "5000",
+        "How often members of share groups send heartbeats.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "group.share.max.delivery.count.limit",
+        _I,
+        "10",
+        "The highest such number of a single share group.",
+        between(5, 25),
+    ),
+    ConfigKey(
+        "group.share.max.heartbeat.interval.ms",
+        _I,
+        "15000",
+        "The longest interval of a single share group.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "group.share.max.partition.max.record.locks",
+        _I,
+        "4000",
+        "The highest such number of a single share group.",
+        between(2_000, 10_000),
+    ),
+    ConfigKey(
+        "group.share.max.record.lock.duration.ms",
+        _I,
+        "60000",
+        "The longest such time of a single share group.",
+        between(30_000, 3_600_000),
+    ),
+    ConfigKey(
+        "group.share.max.session.timeout.ms",
+        _I,
+        "60000",
+        "The longest session timeout of a single share group.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "group.share.max.share.sessions",
+        _I,
+        "2000",
+        "Sessions of members of share groups at one broker.",
+        at_least(1),
+    ),
+    ConfigKey("group.share.max.size", _I, "200", "Members of one share group.", between(1, 1_000)),
+    ConfigKey(
+        "group.share.min.delivery.count.limit",
+        _I,
+        "2",
+        "The lowest such number of a single share group.",
+        between(2, 5),
+    ),
+    ConfigKey(
+        "group.share.min.heartbeat.interval.ms",
+        _I,
+        "5000",
+        "The shortest interval of a single share group.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "group.share.min.partition.max.record.locks",
+        _I,
+        "100",
+        "The lowest such number of a single share group.",
+        between(100, 2_000),
+    ),
+    ConfigKey(
+        "group.share.min.record.lock.duration.ms",
+        _I,
+        "15000",
+        "The shortest such time of a single share group.",
+        between(1_000, 30_000),
+    ),
+    ConfigKey(
+        "group.share.min.session.timeout.ms",
+        _I,
+        "45000",
+        "The shortest session timeout of a single share group.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "group.share.partition.max.record.locks",
+        _I,
+        "2000",
+        "How many records of a partition are locked at once for a share group.",
+        between(100, 10_000),
+    ),
+    ConfigKey(
+        "group.share.record.lock.duration.ms",
+        _I,
+        "30000",
+        "How long a record is locked for the member of a share group that it was delivered to.",
+        between(1_000, 3_600_000),
+    ),
+    ConfigKey(
+        "group.share.session.timeout.ms",
+        _I,
+        "45000",
+        "The time without a heartbeat after which a member of a share group is removed.",
+        at_least(1),
+    ),
     ConfigKey("inter.broker.listener.name", _S, "", "The listener by which nodes speak to each other."),
     ConfigKey("listeners", _S, "", "The addresses this broker listens on."),
     ConfigKey("log.dir", _S, "", "The data directory."),
@@ -92,6 +207,41 @@ _STATIC = (
     ConfigKey("offsets.topic.num.partitions", _I, "50", "Partitions of the topic that groups are kept in."),
     ConfigKey("process.roles", ConfigType.LIST, "broker,controller", "What this process does in its cluster."),
     ConfigKey("replica.lag.time.max.ms", _L, "10000", "How long a replica may be behind and still be in sync."),
+    ConfigKey(
+        "share.coordinator.snapshot.update.records.per.snapshot",
+        _I,
+        "500",
+        "Updates of a share-partition's state after which a snapshot takes their place.",
+        between(0, 500),
+    ),
+    ConfigKey(
+        "share.coordinator.state.topic.min.isr",
+        _I,
+        "2",
+        "The least replicas in sync of the topic that share-partitions are kept in.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "share.coordinator.state.topic.num.partitions",
+        _I,
+        "50",
+        "Partitions of the topic that share-partitions are kept in.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "share.coordinator.state.topic.segment.bytes",
+        _I,
+        "104857600",
+        "The size of that topic's segments.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "share.coordinator.write.timeout.ms",
+        _I,
+        "5000",
+        "How long a share coordinator is asked until the answer is that it is not there.",
+        at_least(1),
+    ),
     ConfigKey("socket.request.max.bytes", _I, str(DEFAULT_LIMITS.frame_bytes_max), "The largest request.", at_least(1)),
     ConfigKey(
         "socket.send.buffer.bytes",
@@ -136,9 +286,25 @@ _STATIC = (
         at_least(1),
     ),
 )
+VERIFICATION = "transaction.partition.verification.enable"
 CONNECTIONS_MIN = 50
 """Nodes and administrators need connections too, or nobody could take the change back."""
+LETTER_TOPICS_MADE = "errors.deadletterqueue.auto.create.topics.enable"
+LETTER_PREFIX = "errors.deadletterqueue.topic.name.prefix"
 _OWN = (
+    ConfigKey(
+        LETTER_TOPICS_MADE,
+        _B,
+        "false",
+        "Whether the topic for dead letters of a share group is created when the first one is written.",
+    ),
+    ConfigKey(
+        LETTER_PREFIX,
+        _S,
+        "dlq.",
+        "What the names of topics for dead letters of share groups begin with; empty: any name will do.",
+        lambda value: None if not value or is_legal(str(value)) else "must be the beginning of a topic's name",
+    ),
     ConfigKey(
         "follower.replication.throttled.rate",
         _L,
@@ -182,9 +348,17 @@ _OWN = (
         "How long an idle producer's sequence numbers are remembered.",
         at_least(1),
     ),
+    ConfigKey(
+        VERIFICATION,
+        _B,
+        "true",
+        "Whether a leader asks the coordinator before the first batch of a transaction, of clients that add partitions "
+        "themselves.",
+    ),
 )
 OWN_KEYS: dict[str, ConfigKey] = {key.name: key for key in _OWN}
-"""Settings of a broker itself that can be changed at run time: numbers, which `number` tells."""
+"""Settings of a broker itself that can be changed at run time: numbers, which `number` tells, and those that `verifies`
+and `letter_topics` tell."""
 LIMIT_NAMES = {
     "log.cleaner.dedupe.buffer.size": "compaction_bytes_max",
     "max.connections": "connections_max",
@@ -301,6 +475,16 @@ def _describe_drained(settings: Mapping[str, str]) -> ConfigEntry:
 def number(name: str, defaults: Defaults) -> int:
     """What a broker obeys."""
     return int(_describe_own(name, defaults).value or "")
+
+
+def verifies(defaults: Defaults) -> bool:
+    return OWN_KEYS[VERIFICATION].parse(_describe_own(VERIFICATION, defaults).value or "") is True
+
+
+def letter_topics(defaults: Defaults) -> tuple[bool, str]:
+    """Topics for dead letters of share groups: whether they are created, and what their names begin with."""
+    made = _describe_own(LETTER_TOPICS_MADE, defaults).value or ""
+    return OWN_KEYS[LETTER_TOPICS_MADE].parse(made) is True, _describe_own(LETTER_PREFIX, defaults).value or ""
 
 
 def _describe_own(name: str, defaults: Defaults) -> ConfigEntry:

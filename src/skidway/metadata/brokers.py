@@ -8,8 +8,10 @@ When a broker was heard of is known to the controller of the moment only: notes,
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from skidway.errors import BrokerIdNotRegistered, DuplicateBrokerRegistration, InvalidRegistration, InvalidRequest
 from skidway.limits import INT64_MAX
@@ -53,8 +55,7 @@ example. One that lives connects again within a few hundredths of a second."""
 # --- who was heard of ---
 
 
-@dataclass(slots=True)
-class Contact:
+class Contact(Struct):
     heard_ms: int
     metadata_offset: int = -1
     stop_offset: int | None = None
@@ -63,8 +64,7 @@ class Contact:
     """Silent or suspected, and given a little time already."""
 
 
-@dataclass(slots=True)
-class Heard:
+class Heard(Struct):
     broker_id: int
     now_ms: int
     metadata_offset: int = -1
@@ -72,30 +72,26 @@ class Heard:
     """A new run: what was known of the last one is forgotten."""
 
 
-@dataclass(slots=True)
-class LastChance:
+class LastChance(Struct):
     """To be heard of until then, whatever its session says."""
 
     broker_id: int
     until_ms: int
 
 
-@dataclass(slots=True)
-class Stopping:
+class Stopping(Struct):
     broker_id: int
     stop_offset: int
 
 
-@dataclass(slots=True)
-class Forgotten:
+class Forgotten(Struct):
     broker_id: int
 
 
 Note = Heard | LastChance | Stopping | Forgotten
 
 
-@dataclass(slots=True)
-class Liveness:
+class Liveness(Struct):
     session_timeout_ms: int
     contacts: dict[int, Contact] = field(default_factory=dict)
 

@@ -5,7 +5,8 @@ settings that change) before any record says so.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from skidway.errors import StaleBrokerEpoch, UnknownTopicOrPartition
 from skidway.metadata.config_keys import Defaults, ResourceType
@@ -18,8 +19,7 @@ from skidway.wire.message import ZERO_UUID, Message
 Configs = Mapping[tuple[int, str], Mapping[str, str]]
 
 
-@dataclass(slots=True)
-class ClusterView:
+class ClusterView(Struct):
     image: Image
     index: PartitionIndex
     static: Mapping[str, str]

@@ -6,8 +6,9 @@ within the key's bounds, whatever it refuses is an InvalidConfig that names key,
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+import msgspec
 
 from skidway.errors import InvalidConfig
 from skidway.limits import INT32_MAX, INT64_MAX
@@ -51,8 +52,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-@dataclass(slots=True)
-class Synonym:
+class Synonym(msgspec.Struct):
     """One way the value was, or could have been, set; the first of a list is the one in force."""
 
     name: str
@@ -60,8 +60,7 @@ class Synonym:
     source: ConfigSource
 
 
-@dataclass(slots=True)
-class ConfigEntry:
+class ConfigEntry(msgspec.Struct):
     """One key as DescribeConfigs shows it."""
 
     name: str
@@ -71,16 +70,15 @@ class ConfigEntry:
     doc: str
     read_only: bool = False
     sensitive: bool = False
-    synonyms: list[Synonym] = field(default_factory=list)
+    synonyms: list[Synonym] = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Defaults:
+class Defaults(msgspec.Struct):
     """What applies to a topic without an override: broker settings by their broker names, nearest first."""
 
-    node: Mapping[str, str] = field(default_factory=dict)
-    cluster: Mapping[str, str] = field(default_factory=dict)
-    static: Mapping[str, str] = field(default_factory=dict)
+    node: Mapping[str, str] = msgspec.field(default_factory=dict)
+    cluster: Mapping[str, str] = msgspec.field(default_factory=dict)
+    static: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def layers(self) -> tuple[tuple[ConfigSource, Mapping[str, str]], ...]:
         return (
@@ -123,8 +121,7 @@ def _number(value: Value) -> float:
     return value
 
 
-@dataclass(slots=True)
-class ConfigKey:
+class ConfigKey(msgspec.Struct):
     name: str
     type: ConfigType
     default: str

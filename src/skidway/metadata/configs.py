@@ -7,8 +7,9 @@ A resource is changed as a whole or not at all. What is stored was accepted by `
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from skidway.errors import (
     BrokerIdNotRegistered,
@@ -54,8 +55,7 @@ BROKER_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 Asked = TypeVar("Asked", ConfigReplacement, ConfigChange)
 
 
-@dataclass(slots=True)
-class Resource:
+class Resource(Struct):
     """One resource, its settings now, and the rules they obey."""
 
     type: int

@@ -5,12 +5,13 @@ placement begins) goes into the records, so that a log replays to the same image
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from skidway.errors import UnknownServerError
 from skidway.limits import DEFAULT_LIMITS, INT64_MAX, Limits
-from skidway.metadata import brokers, configs, copies, leadership, reassignment, topics
+from skidway.metadata import brokers, configs, copies, features, leadership, reassignment, topics
 from skidway.metadata.cluster_view import ClusterView
 from skidway.metadata.image import Image
 from skidway.metadata.operations import (
@@ -22,6 +23,7 @@ from skidway.metadata.operations import (
     BalanceLeaders,
     Bootstrap,
     BrokerHeartbeat,
+    BrokerRegistered,
     ConfigsAltered,
     ControllerStarted,
     CreatePartitions,
@@ -35,20 +37,20 @@ from skidway.metadata.operations import (
     RegisterBroker,
     SuspectBroker,
     UnregisterBroker,
+    UpdateFeatures,
 )
 from skidway.metadata.partition_index import PartitionIndex
 from skidway.ports import Random
 from skidway.runtime.replicated import Decision, Now, Operation, TimedMachine
 from skidway.wire.message import Message
-from skidway.wire.schema.metadata_records import FeatureLevelRecord, ProducerIdsRecord
+from skidway.wire.schema.metadata_records import ProducerIdsRecord
 
 PRODUCER_IDS_PER_BLOCK = 1000
 ELECTIONS_MAX = 1_000
 """Leaders one decision moves for balance alone."""
 
 
-@dataclass(slots=True)
-class ControllerSettings:
+class ControllerSettings(Struct):
     """What the node that runs the controller was configured with."""
 
     node_id: int = 0
@@ -64,8 +66,7 @@ class ControllerSettings:
     """How often leaders go back to preferred replicas; 0 for never."""
 
 
-@dataclass(slots=True)
-class NextBalance:
+class NextBalance(Struct):
     """A note."""
 
     at_ms: int
@@ -145,7 +146,7 @@ class Controller(TimedMachine[Message]):
             case AllocateProducerIds():
                 return self._allocate_producer_ids(operation)
             case RegisterBroker():
-                return brokers.decide_register(self._view(), self._liveness, operation, now_ms)
+                return self._register(operation, now_ms)
             case UnregisterBroker():
                 return brokers.decide_unregister(self._view(), operation)
             case ElectLeaders():
@@ -157,7 +158,9 @@ class Controller(TimedMachine[Message]):
             case ControllerStarted():
                 return self._start(operation, now_ms)
             case Bootstrap():
-                return self._bootstrap(operation)
+                return features.decide_bootstrap(self.image, operation)
+            case UpdateFeatures():
+                return features.decide_update(self.image, self._settings.node_id, operation)
         raise AssertionError(f"not an operation of the controller: {operation!r}")
 
     def _draft(self) -> topics.Draft:
@@ -172,10 +175,11 @@ class Controller(TimedMachine[Message]):
             settings.brokers_expected,
         )
 
-    def _bootstrap(self, operation: Bootstrap) -> Decision[Message, Mapping[str, int]]:
-        missing = {name: level for name, level in operation.features.items() if name not in self.image.features}
-        records: list[Message] = [FeatureLevelRecord(name, level) for name, level in sorted(missing.items())]
-        return Decision(records, {**self.image.features, **missing})
+    def _register(self, operation: RegisterBroker, now_ms: int) -> Decision[Message, BrokerRegistered]:
+        features.check_registration(self.image, operation)
+        decision = brokers.decide_register(self._view(), self._liveness, operation, now_ms)
+        decision.records += features.levels_with(self.image, operation)
+        return decision
 
     def _start(self, operation: ControllerStarted, now_ms: int) -> Decision[Message, None]:
         notes: list[Any] = [brokers.Heard(broker_id, now_ms) for broker_id in self.image.brokers]

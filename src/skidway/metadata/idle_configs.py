@@ -5,13 +5,11 @@ where Kafka lets them be changed at run time. Nothing obeys them; their document
 effect are in `broker_configs` and `topic_configs`. Kafka's internal settings are not listed.
 """
 
-from dataclasses import dataclass
-
 from skidway.metadata.config_keys import Check, ConfigKey, ConfigType, at_least, between, each_of, one_of
 
 _WHY = {
     "": "Skidway has nothing that it would change",
-    "add.partitions": "transactions are being built",
+    "add.partitions": "the broker retries at a busy coordinator for 100 ms, after pauses that grow",
     "alter.config.policy": "there are no policy classes",
     "authorizer": "there is no authoriser yet",
     "auto.leader.rebalance": "leaders are balanced by the controller at all times",
@@ -27,11 +25,10 @@ _WHY = {
     "create.topic.policy": "there are no policy classes",
     "delegation.token": "there is no authentication yet",
     "early.start.listeners": "all listeners start at once",
-    "errors.deadletterqueue": "there are no share groups yet",
     "follower.fetch.last.tiered": "there is no tiered storage",
     "group.consumer": "assignments are computed when the group changes",
     "group.coordinator": "groups are kept on the event loop",
-    "group.share": "there are no share groups yet",
+    "group.share": "a share group is assigned as soon as it changes, by the one assignor there is",
     "group.streams": "there are no streams groups",
     "kafka.metrics": "there are no metrics reporters",
     "leader.imbalance": "leaders are balanced by the controller at all times",
@@ -52,10 +49,12 @@ _WHY = {
     "replication.quota": "rates are measured by the second",
     "sasl": "there is no SASL yet",
     "security": "there is no TLS and no SASL yet",
-    "share": "there are no share groups yet",
+    "share.coordinator": "the coordinator decides it by itself",
+    "share.fetch": "there is no purgatory",
     "ssl": "there is no TLS yet",
     "telemetry": "clients cannot push metrics",
-    "transaction": "transactions are being built",
+    "transaction.state": "the topic is made with Kafka's defaults; change it like any topic",
+    "transaction.two.phase": "two-phase commit is in no release of Kafka either",
 }
 
 # Name, type, default, bounds (from..to, or choices), and `dynamic` where Kafka lets it be changed at run time.
@@ -95,8 +94,6 @@ delegation.token.max.lifetime.ms long 604800000 1.. -
 delegation.token.secret.key password null - -
 delete.records.purgatory.purge.interval.requests int 1 - -
 early.start.listeners list null - -
-errors.deadletterqueue.auto.create.topics.enable boolean false - -
-errors.deadletterqueue.topic.name.prefix string dlq. - -
 fetch.purgatory.purge.interval.requests int 1000 - -
 follower.fetch.last.tiered.offset.enable boolean false - dynamic
 group.consumer.assignment.interval.ms int 1000 0.. dynamic
@@ -111,25 +108,8 @@ group.coordinator.rebalance.protocols list classic,consumer,streams consumer|cla
 group.coordinator.threads int 4 1.. -
 group.share.assignment.interval.ms int 1000 0.. dynamic
 group.share.assignors list simple - -
-group.share.delivery.count.limit int 5 2..10 -
-group.share.heartbeat.interval.ms int 5000 1.. -
 group.share.max.assignment.interval.ms int 15000 0.. -
-group.share.max.delivery.count.limit int 10 5..25 -
-group.share.max.heartbeat.interval.ms int 15000 1.. -
-group.share.max.partition.max.record.locks int 4000 2000..10000 -
-group.share.max.record.lock.duration.ms int 60000 30000..3600000 -
-group.share.max.session.timeout.ms int 60000 1.. -
-group.share.max.share.sessions int 2000 1.. -
-group.share.max.size int 200 1..1000 -
 group.share.min.assignment.interval.ms int 0 0.. -
-group.share.min.delivery.count.limit int 2 2..5 -
-group.share.min.heartbeat.interval.ms int 5000 1.. -
-group.share.min.partition.max.record.locks int 100 100..2000 -
-group.share.min.record.lock.duration.ms int 15000 1000..30000 -
-group.share.min.session.timeout.ms int 45000 1.. -
-group.share.partition.max.record.locks int 2000 100..10000 -
-group.share.record.lock.duration.ms int 30000 1000..3600000 -
-group.share.session.timeout.ms int 45000 1.. -
 group.streams.assignment.interval.ms int 1000 0.. dynamic
 group.streams.assignors list sticky - -
 group.streams.heartbeat.interval.ms int 5000 1.. -
@@ -284,14 +264,9 @@ security.providers string null - -
 share.coordinator.append.linger.ms int -1 -1.. -
 share.coordinator.cached.buffer.max.bytes int 1048588 524288.. dynamic
 share.coordinator.load.buffer.size int 5242880 1.. -
-share.coordinator.snapshot.update.records.per.snapshot int 500 0..500 -
 share.coordinator.state.topic.compression.codec int 0 - -
-share.coordinator.state.topic.min.isr short 2 1.. -
-share.coordinator.state.topic.num.partitions int 50 1.. -
 share.coordinator.state.topic.replication.factor short 3 1.. -
-share.coordinator.state.topic.segment.bytes int 104857600 1.. -
 share.coordinator.threads int 1 1.. -
-share.coordinator.write.timeout.ms int 5000 1.. -
 share.fetch.purgatory.purge.interval.requests int 1000 - -
 socket.connection.setup.timeout.max.ms long 30000 - -
 socket.connection.setup.timeout.ms long 10000 - -
@@ -321,7 +296,6 @@ ssl.truststore.location string null - -
 ssl.truststore.password password null - -
 ssl.truststore.type string JKS - -
 telemetry.max.bytes int 1048576 1.. -
-transaction.partition.verification.enable boolean true - dynamic
 transaction.state.log.load.buffer.size int 5242880 1.. -
 transaction.state.log.min.isr int 2 1.. -
 transaction.state.log.replication.factor short 3 1.. -
@@ -344,7 +318,6 @@ def _why(name: str) -> str:
     return _WHY[max((begin for begin in _WHY if name.startswith(begin)), key=len)]
 
 
-@dataclass(slots=True)
 class IdleKey(ConfigKey):
     """A setting of Kafka that nothing here obeys."""
 

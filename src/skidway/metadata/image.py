@@ -9,6 +9,8 @@ from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
+import msgspec
+
 from skidway.metadata.config_keys import Defaults, ResourceType
 from skidway.wire.message import Message
 from skidway.wire.schema import metadata_records as records
@@ -22,8 +24,7 @@ LOST_DIRECTORY = (1).to_bytes(16, "big")
 """Where a replica is whose broker says that its copy is damaged: as in Kafka, the id of no directory."""
 
 
-@dataclass(slots=True)
-class Partition:
+class Partition(msgspec.Struct):
     index: int
     leader: int
     leader_epoch: int
@@ -31,30 +32,27 @@ class Partition:
     replicas: list[int]
     isr: list[int]
     directories: list[bytes]
-    removing_replicas: list[int] = field(default_factory=list)
-    adding_replicas: list[int] = field(default_factory=list)
-    eligible_leader_replicas: list[int] = field(default_factory=list)
-    last_known_elr: list[int] = field(default_factory=list)
+    removing_replicas: list[int] = msgspec.field(default_factory=list)
+    adding_replicas: list[int] = msgspec.field(default_factory=list)
+    eligible_leader_replicas: list[int] = msgspec.field(default_factory=list)
+    last_known_elr: list[int] = msgspec.field(default_factory=list)
     leader_recovery_state: int = 0
 
 
-@dataclass(slots=True)
-class Topic:
+class Topic(msgspec.Struct):
     name: str
     id: bytes
-    partitions: list[Partition] = field(default_factory=list)
+    partitions: list[Partition] = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct):
     name: str
     host: str
     port: int
     security_protocol: int = 0
 
 
-@dataclass(slots=True)
-class Broker:
+class Broker(msgspec.Struct):
     id: int
     epoch: int
     incarnation_id: bytes
@@ -85,6 +83,7 @@ class Image:
     topics_by_id: dict[bytes, Topic] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
+    """Levels in use; 0 for none, where somebody has decided that."""
     next_producer_id: int = 0
     next_broker_epoch: int = 1
     replica_counts: dict[int, int] = field(default_factory=dict)
@@ -249,10 +248,8 @@ class Image:
             self.configs.pop(resource, None)
 
     def _set_feature(self, record: records.FeatureLevelRecord) -> None:
-        if record.feature_level:
-            self.features[record.name] = record.feature_level
-        else:
-            self.features.pop(record.name, None)
+        # Level 0 too, unlike Kafka: who has lowered it does not want it raised again.
+        self.features[record.name] = record.feature_level
 
     def _register_broker(self, record: records.RegisterBrokerRecord) -> None:
         self.brokers[record.broker_id] = Broker(

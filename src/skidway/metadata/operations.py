@@ -5,8 +5,9 @@ the order of the request, with a code and a sentence of its own: one bad item do
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+from msgspec import Struct, field
 
 from skidway.errors import ErrorCode, ProtocolError
 from skidway.metadata.config_keys import ConfigEntry
@@ -29,19 +30,39 @@ def sentence(refusal: ProtocolError) -> str | None:
 # --- the cluster itself ---
 
 
-@dataclass(slots=True)
 class Bootstrap(Operation[Mapping[str, int]]):
-    """Finalize the features a fresh log lacks; answers all that are finalized. Harmless when repeated."""
+    """Finalize the features a fresh log lacks, and those that an older one lacks if all brokers can do them; answers
+    all that are finalized. Harmless when repeated."""
 
     features: Mapping[str, int] = field(default_factory=lambda: {"metadata.version": METADATA_VERSION})
 
 
-@dataclass(slots=True)
-class BrokerRegistered:
+class UpgradeType(IntEnum):
+    """Kafka's numbers."""
+
+    UNKNOWN = 0
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(Struct, frozen=True):
+    feature: str
+    level: int
+    kind: UpgradeType = UpgradeType.UPGRADE
+
+
+class UpdateFeatures(Operation[None]):
+    """All of them or none: the first that is wrong is the refusal."""
+
+    updates: list[FeatureUpdate]
+    validate_only: bool = False
+
+
+class BrokerRegistered(Struct):
     epoch: int
 
 
-@dataclass(slots=True)
 class RegisterBroker(Operation[BrokerRegistered]):
     """A broker begins a run; each gets a new broker epoch. Asked again by the same incarnation it keeps its epoch."""
 
@@ -62,7 +83,6 @@ class RegisterBroker(Operation[BrokerRegistered]):
     """Where the records of this decision will begin: the epoch of a new run."""
 
 
-@dataclass(slots=True)
 class ControllerStarted(Operation[None]):
     """A controller begins its term: whoever is registered counts as heard of just now."""
 
@@ -70,14 +90,12 @@ class ControllerStarted(Operation[None]):
     """The controller before this one, which did not hand over: as likely as not it is gone as a broker too."""
 
 
-@dataclass(slots=True)
-class Heartbeat:
+class Heartbeat(Struct):
     is_caught_up: bool
     is_fenced: bool
     should_shut_down: bool
 
 
-@dataclass(slots=True)
 class BrokerHeartbeat(Operation[Heartbeat]):
     broker_id: int
     broker_epoch: int
@@ -89,12 +107,10 @@ class BrokerHeartbeat(Operation[Heartbeat]):
     """Where the records of this decision will begin: what others must know before a broker may stop."""
 
 
-@dataclass(slots=True)
 class FenceSilentBrokers(Operation[None]):
     """Those not heard of for a session timeout; and what earlier decisions of this kind left to do."""
 
 
-@dataclass(slots=True)
 class SuspectBroker(Operation[None]):
     """The connection its heartbeats came over was closed: it has little time to be heard over another."""
 
@@ -102,18 +118,15 @@ class SuspectBroker(Operation[None]):
     broker_epoch: int
 
 
-@dataclass(slots=True)
 class UnregisterBroker(Operation[None]):
     broker_id: int
 
 
-@dataclass(slots=True)
-class ProducerIdBlock:
+class ProducerIdBlock(Struct):
     first: int
     count: int
 
 
-@dataclass(slots=True)
 class AllocateProducerIds(Operation[ProducerIdBlock]):
     """Ids nobody was given before."""
 
@@ -124,8 +137,7 @@ class AllocateProducerIds(Operation[ProducerIdBlock]):
 # --- replicas and leaders ---
 
 
-@dataclass(slots=True)
-class PartitionAlteration:
+class PartitionAlteration(Struct):
     index: int
     leader_epoch: int
     partition_epoch: int
@@ -134,8 +146,7 @@ class PartitionAlteration:
     recovery_state: int = 0
 
 
-@dataclass(slots=True)
-class PartitionAltered:
+class PartitionAltered(Struct):
     index: int
     error: ErrorCode = ErrorCode.NONE
     leader: int = -1
@@ -145,7 +156,6 @@ class PartitionAltered:
     partition_epoch: int = -1
 
 
-@dataclass(slots=True)
 class AlterPartition(Operation[list[tuple[bytes, list[PartitionAltered]]]]):
     """A leader says who is in sync with it; answers by topic id, in the order of the request."""
 
@@ -154,13 +164,11 @@ class AlterPartition(Operation[list[tuple[bytes, list[PartitionAltered]]]]):
     topics: list[tuple[bytes, list[PartitionAlteration]]]
 
 
-@dataclass(slots=True)
-class CopyAssigned:
+class CopyAssigned(Struct):
     index: int
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(slots=True)
 class AssignDirectories(Operation[list[tuple[bytes, list[tuple[bytes, list[CopyAssigned]]]]]]):
     """A broker says in which of its directories its copies are; answers in the order of the request."""
 
@@ -175,14 +183,12 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-@dataclass(slots=True)
-class LeaderElected:
+class LeaderElected(Struct):
     index: int
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 
 
-@dataclass(slots=True)
 class ElectLeaders(Operation[list[tuple[str, list[LeaderElected]]]]):
     election_type: int
     topics: list[tuple[str, list[int]]]
@@ -190,34 +196,29 @@ class ElectLeaders(Operation[list[tuple[str, list[LeaderElected]]]]):
     """They are (some of) all that there are: those that need no election, or are gone, are left out of the answer."""
 
 
-@dataclass(slots=True)
 class BalanceLeaders(Operation[None]):
     """Back to the preferred leaders where they are in sync; a bounded number at a time."""
 
 
-@dataclass(slots=True)
-class PartitionReassigned:
+class PartitionReassigned(Struct):
     index: int
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 
 
-@dataclass(slots=True)
 class AlterReassignments(Operation[list[tuple[str, list[PartitionReassigned]]]]):
     topics: list[tuple[str, list[tuple[int, list[int] | None]]]]
     """(name, [(partition, wanted replicas, or None to cancel)])"""
     allow_replication_factor_change: bool = True
 
 
-@dataclass(slots=True)
-class Reassignment:
+class Reassignment(Struct):
     index: int
     replicas: list[int]
     adding: list[int]
     removing: list[int]
 
 
-@dataclass(slots=True)
 class ListReassignments(Operation[list[tuple[str, list[Reassignment]]]]):
     """Those under way: all (None), or of the partitions named."""
 
@@ -227,8 +228,7 @@ class ListReassignments(Operation[list[tuple[str, list[Reassignment]]]]):
 # --- topics ---
 
 
-@dataclass(slots=True)
-class NewTopic:
+class NewTopic(Struct):
     name: str
     partitions: int = -1
     replication_factor: int = -1
@@ -237,8 +237,7 @@ class NewTopic:
     configs: list[tuple[str, str | None]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class TopicCreated:
+class TopicCreated(Struct):
     name: str
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -248,29 +247,25 @@ class TopicCreated:
     configs: list[ConfigEntry] = field(default_factory=list)
 
 
-@dataclass(slots=True)
 class CreateTopics(Operation[list[TopicCreated]]):
     topics: list[NewTopic]
     validate_only: bool = False
 
 
-@dataclass(slots=True)
-class TopicDeleted:
+class TopicDeleted(Struct):
     name: str | None
     id: bytes = ZERO_UUID
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 
 
-@dataclass(slots=True)
 class DeleteTopics(Operation[list[TopicDeleted]]):
     """By name, with a zero id, or by id, with no name."""
 
     topics: list[tuple[str | None, bytes]]
 
 
-@dataclass(slots=True)
-class MorePartitions:
+class MorePartitions(Struct):
     name: str
     count: int
     """The new number of partitions, not the difference."""
@@ -278,14 +273,12 @@ class MorePartitions:
     """The replicas of each added partition."""
 
 
-@dataclass(slots=True)
-class PartitionsCreated:
+class PartitionsCreated(Struct):
     name: str
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 
 
-@dataclass(slots=True)
 class CreatePartitions(Operation[list[PartitionsCreated]]):
     topics: list[MorePartitions]
     validate_only: bool = False
@@ -301,30 +294,26 @@ class AlterOp(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(slots=True)
-class ConfigReplacement:
+class ConfigReplacement(Struct):
     resource_type: int
     resource_name: str
     configs: list[tuple[str, str | None]]
 
 
-@dataclass(slots=True)
-class ConfigChange:
+class ConfigChange(Struct):
     resource_type: int
     resource_name: str
     changes: list[tuple[str, int, str | None]]
     """(name, AlterOp, value)"""
 
 
-@dataclass(slots=True)
-class ConfigsAltered:
+class ConfigsAltered(Struct):
     resource_type: int
     resource_name: str
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 
 
-@dataclass(slots=True)
 class AlterConfigs(Operation[list[ConfigsAltered]]):
     """Everything not named goes back to its default."""
 
@@ -332,7 +321,6 @@ class AlterConfigs(Operation[list[ConfigsAltered]]):
     validate_only: bool = False
 
 
-@dataclass(slots=True)
 class IncrementalAlterConfigs(Operation[list[ConfigsAltered]]):
     resources: list[ConfigChange]
     validate_only: bool = False

@@ -7,14 +7,14 @@ others do not suffice, and never first; drained ones not at all.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from skidway.errors import InvalidReplicationFactor
 from skidway.ports import Random
 
 
-@dataclass(slots=True)
-class Site:
+class Site(Struct):
     """A broker as a place to put replicas."""
 
     id: int

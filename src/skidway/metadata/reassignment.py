@@ -8,7 +8,8 @@ replica that has everything.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from skidway.errors import (
     InvalidReplicaAssignment,
@@ -34,8 +35,7 @@ from skidway.wire.message import Message
 from skidway.wire.schema.metadata_records import PartitionChangeRecord
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(Struct):
     view: ClusterView
     limits: Limits
     resize: bool

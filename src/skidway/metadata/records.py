@@ -7,13 +7,13 @@ be read raises StorageError: metadata is never skipped or guessed.
 from collections.abc import Callable
 
 from skidway.errors import ProtocolError, StorageError
-from skidway.ports import Buffer, FileSlice
+from skidway.ports import Buffer
 from skidway.records.record import Record
 from skidway.runtime.log_store import Format
 from skidway.wire.compile import Codec
 from skidway.wire.message import Message
 from skidway.wire.primitives import encode_uvarint, read_uvarint
-from skidway.wire.registry import codec
+from skidway.wire.registry import codec, encoded
 from skidway.wire.schema import metadata_records
 
 FRAME_VERSION = 1
@@ -32,13 +32,8 @@ def encode(record: Message) -> bytes:
     cls: type[Message] = type(record)
     assert cls.__key__ is not None, record
     version = cls.__versions__.last
-    parts: list[Buffer | FileSlice] = [
-        encode_uvarint(FRAME_VERSION),
-        encode_uvarint(cls.__key__),
-        encode_uvarint(version),
-    ]
-    _codec(cls).encoder(version)(record, parts)
-    return b"".join(part for part in parts if not isinstance(part, FileSlice))
+    frame = encode_uvarint(FRAME_VERSION) + encode_uvarint(cls.__key__) + encode_uvarint(version)
+    return encoded(record, version, frame)
 
 
 def decode(value: Buffer) -> Message:

@@ -7,8 +7,9 @@ default.
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, fields
 from typing import Any
+
+import msgspec
 
 from skidway.errors import InvalidConfig
 from skidway.limits import INT64_MAX, MIB
@@ -32,8 +33,7 @@ DAY_MS = 24 * HOUR_MS
 NO_TIERS = "tiered storage is not available"
 
 
-@dataclass(slots=True)
-class BrokerName:
+class BrokerName(msgspec.Struct):
     """A broker setting that gives topics their default; one unit of it is worth `factor` of the topic's."""
 
     name: str
@@ -52,7 +52,6 @@ class BrokerName:
 LEAST_OF_ALL = -(2**63)
 
 
-@dataclass(slots=True)
 class TopicKey(ConfigKey):
     broker_names: tuple[BrokerName, ...] = ()
     """In order of precedence. Only the first can be set at run time; the last is the one that has a default."""
@@ -74,9 +73,27 @@ class TopicKey(ConfigKey):
         return value
 
 
-@dataclass(slots=True)
-class TopicConfig:
-    """All settings that are obeyed, typed. Field names are the settings' with underscores."""
+class QueueConfig(msgspec.Struct):
+    """What a topic is as a queue: the settings `queue.…`."""
+
+    type: str
+    visibility_timeout_ms: int
+    delay_ms: int
+    receive_wait_ms: int
+    max_message_bytes: int
+    max_deliveries: int
+    dead_letter_topic: str
+    content_deduplication: bool
+    deduplication_scope: str
+    attributes: str
+    tags: str
+    move_tasks: str
+    created_ms: int
+    modified_ms: int
+
+
+class TopicConfig(msgspec.Struct):
+    """The settings that leaders and logs obey, typed. Field names are the settings' with underscores."""
 
     cleanup_policy: tuple[str, ...]
     compression_gzip_level: int
@@ -164,6 +181,8 @@ _OBEYED = (
          _log("cleaner.max.compaction.lag.ms")),
     _key("min.cleanable.dirty.ratio", _D, 0.5, "The uncompacted share of a log at which compaction begins.",
          between(0, 1), _log("cleaner.min.cleanable.ratio")),
+    _key("errors.deadletterqueue.group.enable", _B, "false", "Whether share groups may write their dead letters to "
+         "the topic."),
     _key("file.delete.delay.ms", _L, 60_000, "How long a dropped segment's file stays on disk.", at_least(0),
          _log("segment.delete.delay.ms")),
     _key("flush", _S, "sync", "When a batch counts as written: `sync` when it is on the disk, `os` when the "
@@ -204,6 +223,34 @@ _OBEYED = (
          None, _same("unclean.leader.election.enable")),
 )  # fmt: skip
 
+_QUEUES = (
+    _key("queue.type", _S, "", "Whether the topic is a queue: `standard` or `fifo`; empty for none.",
+         one_of("", "standard", "fifo"), internal=True),
+    _key("queue.visibility.timeout.ms", _L, 30_000, "How long a message that was received is hidden from others, if "
+         "the receiver does not say.", between(0, 12 * HOUR_MS), internal=True),
+    _key("queue.delay.ms", _L, 0, "How long a new message waits before anybody gets it, if its sender does not say.",
+         between(0, 900_000), internal=True),
+    _key("queue.receive.wait.ms", _L, 0, "How long a receive waits for a message, if it does not say.",
+         between(0, 20_000), internal=True),
+    _key("queue.max.message.bytes", _I, MIB, "The largest message, with its attributes, that a door takes.",
+         between(1_024, MIB), internal=True),
+    _key("queue.max.deliveries", _I, 0, "How often a message is delivered before it is dead; 0: until somebody settles "
+         "it.", between(0, 1_000), internal=True),
+    _key("queue.dead.letter.topic", _S, "", "Where dead messages go; empty: nowhere.", None, internal=True),
+    _key("queue.content.deduplication", _B, "false", "Whether the SHA-256 of a FIFO message stands in for the "
+         "deduplication id that it does not have.", None, internal=True),
+    _key("queue.deduplication.scope", _S, "queue", "Where a FIFO message is compared with others.",
+         one_of("queue", "messageGroup"), internal=True),
+    _key("queue.attributes", _S, "", "What a door keeps for its clients and nobody obeys, as JSON.", None,
+         internal=True),
+    _key("queue.tags", _S, "", "The queue's tags, as JSON.", None, internal=True),
+    _key("queue.move.tasks", _S, "", "The last tasks that moved messages out of the queue, as JSON.", None,
+         internal=True),
+    _key("queue.created.ms", _L, 0, "When the queue was created, in ms since 1970.", at_least(0), internal=True),
+    _key("queue.modified.ms", _L, 0, "When a door changed its settings last, in ms since 1970.", at_least(0),
+         internal=True),
+)  # fmt: skip
+
 _REFUSED = (
     _key("flush.messages", _L, _FOREVER, "After how many records the log is synced.", at_least(1),
          _log("flush.interval.messages"), "the setting `flush` decides when data is synced"),
@@ -222,9 +269,12 @@ _REFUSED = (
          at_least(-2), _log("local.retention.bytes"), NO_TIERS),
 )  # fmt: skip
 
-TOPIC_KEYS: dict[str, TopicKey] = {key.name: key for key in sorted(_OBEYED + _REFUSED, key=lambda key: key.name)}
+TOPIC_KEYS: dict[str, TopicKey] = {
+    key.name: key for key in sorted(_OBEYED + _QUEUES + _REFUSED, key=lambda key: key.name)
+}
 BROKER_NAMES: dict[str, TopicKey] = {broker.name: key for key in TOPIC_KEYS.values() for broker in key.broker_names}
-_TYPED = [(field.name, TOPIC_KEYS[field.name.replace("_", ".")]) for field in fields(TopicConfig)]
+_TYPED = [(name, TOPIC_KEYS[name.replace("_", ".")]) for name in TopicConfig.__struct_fields__]
+_QUEUE_TYPED = [(name, TOPIC_KEYS["queue." + name.replace("_", ".")]) for name in QueueConfig.__struct_fields__]
 
 
 def validate(overrides: Mapping[str, str]) -> None:
@@ -245,6 +295,12 @@ def validate(overrides: Mapping[str, str]) -> None:
 def resolve(overrides: Mapping[str, str], defaults: Defaults = NO_DEFAULTS) -> TopicConfig:
     """What a topic with these overrides does. Overrides and defaults were validated when they were set."""
     return TopicConfig(**{name: _value_of(key, overrides, defaults) for name, key in _TYPED})  # type: ignore[arg-type]
+
+
+def resolve_queue(overrides: Mapping[str, str]) -> QueueConfig:
+    """What a topic with these overrides is as a queue."""
+    queue = {name: _value_of(key, overrides, NO_DEFAULTS) for name, key in _QUEUE_TYPED}
+    return QueueConfig(**queue)  # type: ignore[arg-type]
 
 
 def value_of(name: str, overrides: Mapping[str, str], defaults: Defaults = NO_DEFAULTS) -> Value:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+import msgspec
+
 from skidway.errors import (
     ErrorCode,
     InvalidConfig,
@@ -52,8 +54,7 @@ INTERNAL_REPLICAS = 3
 """Of the broker's own topics, where there are so many brokers."""
 
 
-@dataclass(slots=True)
-class TopicDefaults:
+class TopicDefaults(msgspec.Struct):
     """For requests that leave the choice to the broker."""
 
     partitions: int

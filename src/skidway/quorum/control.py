@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from skidway.errors import CorruptMessage, InvalidRecord, ProtocolError
 from skidway.limits import MIB
-from skidway.ports import Buffer, FileSlice
+from skidway.ports import Buffer
 from skidway.quorum.voters import Member, Voter, Voters
 from skidway.records.control import ControlType, control_key, read_control_type
 from skidway.records.record import Record, build_batch, read_records
 from skidway.wire.compile import Codec
 from skidway.wire.message import Message
-from skidway.wire.registry import codec
+from skidway.wire.registry import codec, encoded
 from skidway.wire.schema.control_records import (
     Endpoint,
     KRaftVersionFeature,
@@ -38,9 +38,7 @@ Control = tuple[ControlType, bytes]
 
 
 def _encode(message: Message, version: int = 0) -> bytes:
-    parts: list[Buffer | FileSlice] = []
-    _codec(type(message)).encoder(version)(message, parts)
-    return b"".join(part for part in parts if not isinstance(part, FileSlice))
+    return encoded(message, version)
 
 
 def leader_change(leader: Member, voters: Voters, granted: Sequence[Member]) -> Control:

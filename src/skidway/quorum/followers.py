@@ -94,6 +94,13 @@ class Followers:
         """The voters that asked for nothing since then."""
         return [member for member in voters.members if self._heard(member, voters, now_ms) <= since_ms]
 
+    def keeping_up(self, voters: Voters, since_ms: int) -> list[Member]:
+        """The voters that had all of the log at some time since then, this node among them if it votes."""
+        others = [follower.member.node_id for follower in self._by_id.values()
+                  if follower.member in voters and follower.caught_up_ms >= since_ms]  # fmt: skip
+        present = {self.me.node_id, *others}
+        return [voter for voter in voters.members if voter.node_id in present]
+
     def _heard(self, voter: Member, voters: Voters, now_ms: int) -> int:
         if voter.node_id == self.me.node_id:
             return now_ms

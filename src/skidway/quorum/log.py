@@ -14,6 +14,7 @@ from typing import Final
 
 from skidway.errors import CorruptMessage, StorageError
 from skidway.limits import MIB
+from skidway.log import following, retention, truncation
 from skidway.log.bounds import Bound
 from skidway.log.log import Log
 from skidway.ports import Buffer, Clock
@@ -89,7 +90,7 @@ class MetadataLog:
             self._open_snapshot(snapshot)
         if self._snapshots and not self._log_continues(self._snapshots[-1][0]):
             # A crash took the log's tail, or came between a fetched snapshot and the log that begins after it.
-            log.restart_at(self._snapshots[-1][0].end_offset, self._clock.wall_ms())
+            truncation.restart(log, self._snapshots[-1][0].end_offset, self._clock.wall_ms())
         log.begin_at(self._snapshots[-1][0].end_offset if self._snapshots else 0)
         if log.start_offset > 0 and not self._snapshots:
             raise StorageError(
@@ -136,7 +137,7 @@ class MetadataLog:
         if self._snapshots:
             oldest = self._snapshots[0][0]
             if log.start_offset > 0 or len(self._snapshots) == SNAPSHOTS_KEPT:
-                log.delete_records_before(oldest.end_offset)
+                retention.delete_before(log, oldest.end_offset)
                 self._base_epoch = oldest.epoch
 
     # What is there.
@@ -202,11 +203,11 @@ class MetadataLog:
         found = self._voters_in_order(view)
         before = self.end_offset
         try:
-            self.log.append_fetched(view, self._clock.wall_ms())
+            following.append(self.log, view, self._clock.wall_ms())
         except StorageError:
             if self.end_offset > before:
                 # Several segments, and the disk took only some: all or nothing.
-                self.log.truncate_to(before, self._clock.wall_ms())
+                truncation.truncate(self.log, before, self._clock.wall_ms())
             raise
         self.bytes_since_snapshot += len(view)
         return found
@@ -229,7 +230,7 @@ class MetadataLog:
 
     def truncate_to(self, offset: int) -> None:
         end_offset = self.end_offset
-        self.log.truncate_to(offset, self._clock.wall_ms())
+        truncation.truncate(self.log, offset, self._clock.wall_ms())
         if offset < end_offset:
             self.on_cut(TailDropped(offset, end_offset))
 
@@ -335,7 +336,7 @@ class MetadataLog:
                 raise StorageError(f"{self._path(snapshot)}: {error}") from error
             raise
         start_offset, end_offset = self.start_offset, self.end_offset
-        self.log.restart_at(snapshot.end_offset, self._clock.wall_ms())
+        truncation.restart(self.log, snapshot.end_offset, self._clock.wall_ms())
         if end_offset > start_offset:
             self.on_cut(SnapshotTaken(snapshot.end_offset, start_offset, end_offset))
         self._snapshots = [

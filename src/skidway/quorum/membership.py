@@ -4,7 +4,7 @@ A change is appended by the leader, holds at once, and is done when it is commit
 another is under way is told to try again (RequestTimedOut, as Kafka does). `outcome` tells what became of one.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from skidway.errors import (
     DuplicateVoter,
@@ -39,8 +39,7 @@ REFUSED_ONE_BY_ONE_MAX = 100
 """Topics and partitions without a quorum that are answered one by one."""
 
 
-@dataclass(slots=True, frozen=True)
-class VoterChange:
+class VoterChange(Struct, frozen=True):
     """A change that was appended; `outcome` says when it is done."""
 
     epoch: int
@@ -104,7 +103,22 @@ def remove_voter(quorum: Quorum, member: Member, now_ms: int, timeout_ms: int) -
         raise VoterNotFound(f"node {member.node_id} with that directory is not a voter")
     if len(quorum.voters) == 1:
         raise InvalidRequest("the last voter cannot be removed")
-    return _append(quorum, quorum.voters.without(member.node_id), now_ms, timeout_ms)
+    left = quorum.voters.without(member.node_id)
+    _check_majority(quorum, member, left, now_ms)
+    return _append(quorum, left, now_ms, timeout_ms)
+
+
+def _check_majority(quorum: Quorum, member: Member, left: Voters, now_ms: int) -> None:
+    """The new set has to commit its own record: where too many of it are gone, nothing is committed any more, and no
+    voter can be added or removed to mend that. Kafka appends such a record."""
+    assert quorum.followers is not None
+    present = quorum.followers.keeping_up(left, max(now_ms - CAUGHT_UP_MS, 0))
+    if len(present) < left.majority:
+        gone = [voter.node_id for voter in left.members if voter not in present]
+        raise RequestTimedOut(
+            f"without node {member.node_id} {len(present)} of {len(left)} voters would be left that follow the "
+            f"metadata log, too few to commit anything: start or remove {', '.join(map(str, gone))} first"
+        )
 
 
 def learn_directories(quorum: Quorum, now_ms: int, timeout_ms: int = 0) -> VoterChange | None:

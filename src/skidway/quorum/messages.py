@@ -5,7 +5,7 @@ the answer back to `on_<request>_answer` here, or `on_unanswered` when there is 
 current one are recognised by what they carry, so it does no harm when they come late or twice.
 """
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from skidway.errors import ErrorCode
 from skidway.ports import Buffer
@@ -14,8 +14,7 @@ from skidway.quorum.voters import Member
 NO_LEADER = -1
 
 
-@dataclass(slots=True, frozen=True)
-class Vote:
+class Vote(Struct, frozen=True):
     to: Member
     """Whom the candidate takes the receiver for: a voter with a new directory is another voter."""
     candidate: Member
@@ -25,16 +24,14 @@ class Vote:
     pre_vote: bool
 
 
-@dataclass(slots=True, frozen=True)
-class VoteAnswer:
+class VoteAnswer(Struct, frozen=True):
     epoch: int
     leader: int
     granted: bool
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(slots=True, frozen=True)
-class BeginEpoch:
+class BeginEpoch(Struct, frozen=True):
     """A new leader makes itself known."""
 
     to: Member
@@ -42,8 +39,7 @@ class BeginEpoch:
     epoch: int
 
 
-@dataclass(slots=True, frozen=True)
-class EndEpoch:
+class EndEpoch(Struct, frozen=True):
     """A leader steps down; whoever comes first among the candidates should stand at once."""
 
     leader: int
@@ -51,8 +47,7 @@ class EndEpoch:
     candidates: tuple[Member, ...]
 
 
-@dataclass(slots=True, frozen=True)
-class EpochAnswer:
+class EpochAnswer(Struct, frozen=True):
     """To BeginEpoch and EndEpoch."""
 
     epoch: int
@@ -60,8 +55,7 @@ class EpochAnswer:
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(slots=True, frozen=True)
-class Fetch:
+class Fetch(Struct, frozen=True):
     replica: Member
     epoch: int
     offset: int
@@ -70,14 +64,12 @@ class Fetch:
     high_watermark: int
 
 
-@dataclass(slots=True, frozen=True)
-class EpochEnd:
+class EpochEnd(Struct, frozen=True):
     epoch: int
     end_offset: int
 
 
-@dataclass(slots=True, frozen=True)
-class FetchAnswer:
+class FetchAnswer(Struct, frozen=True):
     epoch: int
     leader: int
     high_watermark: int = -1
@@ -89,16 +81,14 @@ class FetchAnswer:
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(slots=True, frozen=True)
-class FetchSnapshot:
+class FetchSnapshot(Struct, frozen=True):
     replica: Member
     epoch: int
     snapshot: EpochEnd
     position: int
 
 
-@dataclass(slots=True, frozen=True)
-class SnapshotAnswer:
+class SnapshotAnswer(Struct, frozen=True):
     epoch: int
     leader: int
     snapshot: EpochEnd = field(default_factory=lambda: EpochEnd(-1, -1))
@@ -112,7 +102,6 @@ Request = Vote | BeginEpoch | EndEpoch | Fetch | FetchSnapshot
 Answer = VoteAnswer | EpochAnswer | FetchAnswer | SnapshotAnswer
 
 
-@dataclass(slots=True, frozen=True)
-class Ask:
+class Ask(Struct, frozen=True):
     to: int
     request: Request

@@ -1,18 +1,16 @@
 """What became shorter of the metadata log, as a leader of the quorum had it: for the operators' log."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(slots=True, frozen=True)
-class TailDropped:
+class TailDropped(Struct, frozen=True):
     """The leader has another log from `offset` on."""
 
     offset: int
     end_before: int
 
 
-@dataclass(slots=True, frozen=True)
-class SnapshotTaken:
+class SnapshotTaken(Struct, frozen=True):
     """The leader sent a snapshot in the place of everything that was here."""
 
     offset: int

@@ -1,11 +1,9 @@
 """How the quorum's log gets from the leader to the others: fetches, divergence, snapshots."""
 
-from __future__ import annotations
-
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from msgspec.structs import replace
 
 from skidway.errors import CorruptMessage, ErrorCode, StorageError
+from skidway.quorum.member import QuorumMember
 from skidway.quorum.messages import (
     EpochEnd,
     Fetch,
@@ -16,13 +14,10 @@ from skidway.quorum.messages import (
 from skidway.quorum.snapshots import SNAPSHOT_BYTES_MAX
 from skidway.quorum.storage import QuorumLog
 
-if TYPE_CHECKING:
-    from skidway.quorum.machine import Quorum
-
 CUT_OFF = "a committed record would be truncated"
 
 
-def _refusal(quorum: Quorum, epoch: int) -> ErrorCode:
+def _refusal(quorum: QuorumMember, epoch: int) -> ErrorCode:
     if epoch < quorum.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if epoch > quorum.epoch:
@@ -30,7 +25,7 @@ def _refusal(quorum: Quorum, epoch: int) -> ErrorCode:
     return ErrorCode.NONE if quorum.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def on_fetch(quorum: Quorum, request: Fetch, now_ms: int) -> FetchAnswer:
+def on_fetch(quorum: QuorumMember, request: Fetch, now_ms: int) -> FetchAnswer:
     if request.epoch > quorum.epoch:
         # A replica that stood in a later epoch and never was heard could not come back otherwise.
         quorum.become_unattached(request.epoch, now_ms)
@@ -47,7 +42,7 @@ def on_fetch(quorum: Quorum, request: Fetch, now_ms: int) -> FetchAnswer:
     return replace(answer, high_watermark=quorum.high_watermark)
 
 
-def fetch_answer(quorum: Quorum, request: Fetch) -> FetchAnswer:
+def fetch_answer(quorum: QuorumMember, request: Fetch) -> FetchAnswer:
     error = _refusal(quorum, request.epoch)
     if error:
         return FetchAnswer(quorum.epoch, quorum.leader, error=error)
@@ -73,7 +68,7 @@ def _needed_snapshot(log: QuorumLog, request: Fetch) -> EpochEnd | None:
     return None
 
 
-def on_fetch_answer(quorum: Quorum, request: Fetch, answer: FetchAnswer, now_ms: int) -> None:
+def on_fetch_answer(quorum: QuorumMember, request: Fetch, answer: FetchAnswer, now_ms: int) -> None:
     """The leader's answer to the fetch that was under way."""
     if answer.error:
         # It was asked as the leader of this epoch, and says it is not (any more).
@@ -104,7 +99,7 @@ def on_fetch_answer(quorum: Quorum, request: Fetch, answer: FetchAnswer, now_ms:
     quorum.high_watermark = max(quorum.high_watermark, min(answer.high_watermark, quorum.log.end_offset))
 
 
-def _truncate(quorum: Quorum, diverging: EpochEnd, now_ms: int) -> None:
+def _truncate(quorum: QuorumMember, diverging: EpochEnd, now_ms: int) -> None:
     mine = quorum.log.end_of_epoch(diverging.epoch)
     end = min(mine.end_offset, diverging.end_offset) if mine.epoch == diverging.epoch else mine.end_offset
     if end < quorum.high_watermark:
@@ -121,7 +116,7 @@ def _truncate(quorum: Quorum, diverging: EpochEnd, now_ms: int) -> None:
     quorum.history.truncate_to(end)
 
 
-def on_fetch_snapshot(quorum: Quorum, request: FetchSnapshot, now_ms: int) -> SnapshotAnswer:
+def on_fetch_snapshot(quorum: QuorumMember, request: FetchSnapshot, now_ms: int) -> SnapshotAnswer:
     error = _refusal(quorum, request.epoch)
     if error:
         return SnapshotAnswer(quorum.epoch, quorum.leader, error=error)
@@ -137,7 +132,7 @@ def on_fetch_snapshot(quorum: Quorum, request: FetchSnapshot, now_ms: int) -> Sn
     return SnapshotAnswer(quorum.epoch, quorum.leader, request.snapshot, size, request.position, data)
 
 
-def on_snapshot_answer(quorum: Quorum, answer: SnapshotAnswer, now_ms: int) -> None:
+def on_snapshot_answer(quorum: QuorumMember, answer: SnapshotAnswer, now_ms: int) -> None:
     if quorum.fetching_snapshot is None:
         return
     if answer.error:
@@ -168,7 +163,7 @@ def on_snapshot_answer(quorum: Quorum, answer: SnapshotAnswer, now_ms: int) -> N
     quorum.high_watermark = max(quorum.high_watermark, snapshot.end_offset)
 
 
-def _begin_snapshot(quorum: Quorum, snapshot: EpochEnd, now_ms: int) -> None:
+def _begin_snapshot(quorum: QuorumMember, snapshot: EpochEnd, now_ms: int) -> None:
     if snapshot.end_offset < quorum.high_watermark:
         # Older than what is known to be committed here: a mistake, or an attack.
         quorum.try_later(now_ms)

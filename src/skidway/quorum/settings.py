@@ -1,10 +1,9 @@
 """How patient a member of the quorum is."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class QuorumSettings:
+class QuorumSettings(msgspec.Struct, frozen=True, kw_only=True):
     election_timeout_ms: int = 500
     """Without a leader for this long, and up to as long again, a voter stands for election."""
     fetch_timeout_ms: int = 1_000

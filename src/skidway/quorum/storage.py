@@ -4,16 +4,16 @@
 to at once and becomes durable later; the machine is told by `on_synced`.
 """
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from skidway.ports import Buffer
 from skidway.quorum.messages import NO_LEADER, EpochEnd
 from skidway.quorum.voters import Member, Voters
 
 
-@dataclass(slots=True, frozen=True)
-class Remembered:
+class Remembered(Struct, frozen=True):
     epoch: int = 0
     leader: int = NO_LEADER
     voted: Member | None = None

@@ -5,19 +5,18 @@ cannot vote twice. A set holds from the moment it is appended, committed or not,
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 NO_DIRECTORY = bytes(16)
 
 
-@dataclass(slots=True, frozen=True, order=True)
-class Member:
+class Member(Struct, frozen=True, order=True):
     node_id: int
     directory_id: bytes = NO_DIRECTORY
 
 
-@dataclass(slots=True, frozen=True)
-class Voter:
+class Voter(Struct, frozen=True):
     member: Member
     host: str = ""
     port: int = 0

@@ -10,11 +10,10 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from skidway.errors import CorruptMessage
 from skidway.limits import INT32_MAX
 from skidway.ports import Buffer
+from skidway.records.checksum import crc32c
 
 HEADER = Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
@@ -23,6 +22,7 @@ PREFIX_BYTES = 12
 MAGIC = 2
 
 CODEC_MASK = 0x07
+_ATTRIBUTES_END = 23
 TIMESTAMP_TYPE_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
@@ -102,6 +102,11 @@ class BatchHeader(NamedTuple):
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & INT32_MAX
+
+
+def is_packed(batch: Buffer) -> bool:
+    """Whether its records are compressed."""
+    return bool(batch[_ATTRIBUTES_END - 1] & CODEC_MASK)
 
 
 def wrap_timestamp(timestamp: int) -> int:

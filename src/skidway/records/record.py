@@ -5,7 +5,8 @@ that a hostile batch ends in CorruptMessage (not a batch, or its compressed byte
 (the records inside are malformed). They do not look at the checksum: `batch.crc_matches` does.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from skidway.errors import CorruptMessage, InvalidRecord
@@ -82,6 +83,64 @@ def unpack_records(header: BatchHeader, payload: bytes | bytearray) -> Iterator[
         raise InvalidRecord("the records end in the middle of one") from None
     if position != len(payload):
         raise InvalidRecord(f"{len(payload) - position} bytes after the last of {header.record_count} records")
+
+
+@dataclass(slots=True)
+class Bookmark:
+    """How far a batch was read."""
+
+    records: int = 0
+    position: int = 0
+    """Where the next one begins."""
+    end_offset: int = 0
+    """Of those that were read: none of them has it, nor a higher one."""
+
+
+def pick_records(
+    header: BatchHeader, payload: bytes | bytearray, wanted: Collection[int], bookmark: Bookmark | None = None
+) -> Iterator[Record]:
+    """Those of `unpack_records` at these offsets. Others are stepped over, and what is behind the last is not read:
+    a batch may have a million records, of which somebody takes one after the other. Nothing before the bookmark is read
+    if nothing there is wanted; it is moved behind the last that is."""
+    mark = Bookmark() if bookmark is None else bookmark
+    if min(wanted) < mark.end_offset:
+        mark.records = mark.position = mark.end_offset = 0
+    position, last = mark.position, max(wanted)
+    try:
+        for number in range(mark.records + 1, header.record_count + 1):
+            position, end = _enter_record(payload, position)
+            timestamp_delta, position = _read_varint(payload, position, 64)
+            offset_delta, position = _read_varint(payload, position, 32)
+            offset = header.base_offset + offset_delta
+            if offset in wanted:
+                key, position = _read_bytes(payload, position, end)
+                value, position = _read_bytes(payload, position, end)
+                headers, position = _read_headers(payload, position, end)
+                yield Record(*_place(header, offset_delta, timestamp_delta), key, value, headers)
+            position = end
+            if offset >= last:
+                mark.records, mark.position, mark.end_offset = number, position, offset + 1
+                return
+    except IndexError:
+        raise InvalidRecord("the records end in the middle of one") from None
+
+
+def read_keys(batch: Buffer) -> Iterator[tuple[int, bytes | None]]:
+    """Offset and key of each record of a batch that is not compressed; past its key a record is stepped over."""
+    header = read_header(batch)
+    payload, position = bytes(memoryview(batch)[HEADER_BYTES : header.size]), 0
+    base_offset, last_delta = header.base_offset, header.last_offset_delta
+    try:
+        for _ in range(header.record_count):
+            position, end = _enter_record(payload, position)
+            _, position = _read_varint(payload, position, 64)
+            offset_delta, position = _read_varint(payload, position, 32)
+            if not 0 <= offset_delta <= last_delta:
+                raise InvalidRecord(f"offset {offset_delta} in a batch of offsets 0 to {last_delta}")
+            yield base_offset + offset_delta, _read_bytes(payload, position, end)[0]
+            position = end
+    except IndexError:
+        raise InvalidRecord("the records end in the middle of one") from None
 
 
 def read_outlines(batch: Buffer, *, decompressed_bytes_max: int) -> Iterator[Outline]:
@@ -257,31 +316,40 @@ def _read_varint(payload: bytes | bytearray, position: int, bits: int) -> tuple[
     return (value >> 1) ^ -(value & 1), position
 
 
-def _write_varint(buffer: bytearray, number: int) -> None:
+_SHORT_VARINTS = [bytes((number << 1,)) for number in range(64)]
+"""Nearly all there are in records: lengths and deltas. A call for each would be half of what it costs to write one."""
+
+
+def _varint(number: int) -> bytes:
     value = number << 1 if number >= 0 else (-number << 1) - 1
+    written = bytearray()
     while value > 0x7F:
-        buffer.append(value & 0x7F | 0x80)
+        written.append(value & 0x7F | 0x80)
         value >>= 7
-    buffer.append(value)
+    written.append(value)
+    return bytes(written)
 
 
 def _write_bytes(buffer: bytearray, field: bytes | None) -> None:
     if field is None:
         buffer.append(1)
     else:
-        _write_varint(buffer, len(field))
+        size = len(field)
+        buffer += _SHORT_VARINTS[size] if size < 64 else _varint(size)
         buffer += field
 
 
 def _write_record(buffer: bytearray, offset_delta: int, timestamp_delta: int, record: Record) -> None:
     body = bytearray(1)
-    _write_varint(body, timestamp_delta)
-    _write_varint(body, offset_delta)
+    body += _SHORT_VARINTS[timestamp_delta] if 0 <= timestamp_delta < 64 else _varint(timestamp_delta)
+    body += _SHORT_VARINTS[offset_delta] if offset_delta < 64 else _varint(offset_delta)
     _write_bytes(body, record.key)
     _write_bytes(body, record.value)
-    _write_varint(body, len(record.headers))
+    count = len(record.headers)
+    body += _SHORT_VARINTS[count] if count < 64 else _varint(count)
     for name, value in record.headers:
         _write_bytes(body, name.encode("utf-8", "surrogateescape"))
         _write_bytes(body, value)
-    _write_varint(buffer, len(body))
+    size = len(body)
+    buffer += _SHORT_VARINTS[size] if size < 64 else _varint(size)
     buffer += body

@@ -17,8 +17,6 @@ Which error means what, in the order of the checks:
 from dataclasses import dataclass, field
 from functools import partial
 
-from crc32c import crc32c
-
 from skidway.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -45,6 +43,7 @@ from skidway.records.batch import (
     read_header,
     set_timestamps,
 )
+from skidway.records.checksum import crc32c
 from skidway.records.compression import CODEC_NAMES, Codec, UnpackedTooLarge, compress
 from skidway.records.record import RECORD_BYTES_MIN, Outline, assemble, open_batch, outline_records
 from skidway.steps import Job, Steps, at_once

@@ -21,7 +21,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from skidway.errors import CorruptMessage, ErrorCode, FailedCut, ProtocolError, StorageError
+from skidway.log import retention
 from skidway.log.health import ReadOnly
 from skidway.log.log import Log
 from skidway.ports import Buffer
@@ -54,8 +57,7 @@ Key = tuple[bytes, int]
 """A partition: the id of its topic, and its index."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
+class FetchSettings(msgspec.Struct, frozen=True):
     wait_ms: int = 500
     min_bytes: int = 1
     reply_bytes_max: int = 8 << 20
@@ -323,7 +325,7 @@ class Fetcher:
                     self._syncing[key] = None
         replica.advance(min(data.high_watermark, log.end_offset))
         if log.start_offset < data.log_start_offset <= log.high_watermark:
-            log.delete_records_before(data.log_start_offset)
+            retention.delete_before(log, data.log_start_offset)
             self._unsaved[key] = None
             self._moved.append(replica)
         asked = self._session.asked(key)

@@ -14,7 +14,8 @@ elect replicas that left the set (the eligible leader replicas), and they have n
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from skidway.errors import (
     ErrorCode,
@@ -44,15 +45,14 @@ AWAIT_METADATA = (
 """The controller knows better than the leader, and what it knows is on its way here."""
 
 
-@dataclass(slots=True, eq=False)
-class Proposal:
+class Proposal(msgspec.Struct, eq=False):
     """An in-sync set the leader wants; what it takes for the committed one is said by the epochs."""
 
     members: list[tuple[int, int]]
     """With the broker epochs they fetched under; -1 when they have not fetched yet."""
     leader_epoch: int
     partition_epoch: int
-    added: list[int] = field(default_factory=list)
+    added: list[int] = msgspec.field(default_factory=list)
     settled: bool = False
     """Answered in a way that makes it useless to ask again; newer metadata will replace it."""
 

@@ -1,8 +1,9 @@
 """What is wrong with a copy of a partition and what becomes of it, as its node reports it: for the operators' log and
 the laws of the simulator."""
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 
 class Remedy(Enum):
@@ -16,8 +17,7 @@ class Remedy(Enum):
     """No other replica has it: an operator has to restore it."""
 
 
-@dataclass(slots=True, frozen=True)
-class CopyDamaged:
+class CopyDamaged(Struct, frozen=True):
     partition: str
     why: str
     remedy: Remedy
@@ -25,8 +25,7 @@ class CopyDamaged:
     """The disk failed in the middle of a truncation."""
 
 
-@dataclass(slots=True, frozen=True)
-class BadBatchFetched:
+class BadBatchFetched(Struct, frozen=True):
     """A leader sent a batch that is not what it was. It is fetched again."""
 
     partition: str
@@ -34,8 +33,7 @@ class BadBatchFetched:
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class LogCut:
+class LogCut(Struct, frozen=True):
     """A start made a log shorter."""
 
     directory: str
@@ -43,23 +41,20 @@ class LogCut:
     """From where to where, and why: a whole sentence."""
 
 
-@dataclass(slots=True, frozen=True)
-class LogSetAside:
+class LogSetAside(Struct, frozen=True):
     """A log that was found belongs to no topic. Its files stay under another name."""
 
     directory: str
     kept: str
 
 
-@dataclass(slots=True, frozen=True)
-class DirectoryMissing:
+class DirectoryMissing(Struct, frozen=True):
     """A partition that should be here has no directory. It starts empty."""
 
     directory: str
 
 
-@dataclass(slots=True, frozen=True)
-class TailCut:
+class TailCut(Struct, frozen=True):
     """The leader has another log from `offset` on: what was here behind it is gone."""
 
     partition: str
@@ -69,8 +64,7 @@ class TailCut:
     end_before: int
 
 
-@dataclass(slots=True, frozen=True)
-class CopyBegunAnew:
+class CopyBegunAnew(Struct, frozen=True):
     """What was here is gone, and it is fetched from `offset` on."""
 
     partition: str
@@ -80,8 +74,7 @@ class CopyBegunAnew:
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class CutRefused:
+class CutRefused(Struct, frozen=True):
     """The leader lacks what was committed: it is not followed in this epoch."""
 
     partition: str
@@ -90,8 +83,7 @@ class CutRefused:
     high_watermark: int
 
 
-@dataclass(slots=True, frozen=True)
-class CutMeaningless:
+class CutMeaningless(Struct, frozen=True):
     """The leader says that the logs part where the one here ends."""
 
     partition: str
@@ -99,8 +91,7 @@ class CutMeaningless:
     offset: int
 
 
-@dataclass(slots=True, frozen=True)
-class OffsetRefused:
+class OffsetRefused(Struct, frozen=True):
     """The leader refused the end of the log here, and yet its own log could continue it."""
 
     partition: str
@@ -109,16 +100,14 @@ class OffsetRefused:
     leader_start: int
 
 
-@dataclass(slots=True, frozen=True)
-class FollowerOffline:
+class FollowerOffline(Struct, frozen=True):
     """Its log accepts no writes."""
 
     partition: str
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class FetchedNotStored:
+class FetchedNotStored(Struct, frozen=True):
     partition: str
     leader_id: int
     why: str

@@ -1,11 +1,11 @@
 """What the metadata says about one partition, as far as its replicas act on it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(slots=True, frozen=True)
-class PartitionRole:
+class PartitionRole(msgspec.Struct, frozen=True):
     leader: int
     """-1: nobody leads it."""
     leader_epoch: int

@@ -6,7 +6,7 @@ what the leader goes by for the request under way. When the leader keeps no sess
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from skidway.limits import INT32_MAX
 from skidway.wire.schema.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -16,8 +16,7 @@ FULL_FETCH = 0
 Key = tuple[bytes, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True):
     """What a fetch says about a partition."""
 
     offset: int

@@ -9,8 +9,9 @@ in which a machine gets its records is that of the log, markers included.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from skidway.errors import DamagedLog, ProtocolError, StorageError
 from skidway.limits import DEFAULT_LIMITS, MIB
@@ -46,11 +47,11 @@ class Marker(NamedTuple):
     producer: Producer
     end: EndTransaction
     transaction_version: int = 0
-    """By which rule the epoch is checked where it is written. No log has it."""
+    """By which rule the epoch is checked where it is written. 0 where nobody said: then it may also end what a producer
+    of the same epoch has open. No log has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transactional(Generic[Stored]):
+class Transactional(msgspec.Struct, Generic[Stored], frozen=True):
     """How a machine's records take part in transactions."""
 
     part_of: Callable[[Stored], Producer | Marker | None]
@@ -61,8 +62,7 @@ class Transactional(Generic[Stored]):
     """A marker as a record of the machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Format(Generic[Stored]):
+class Format(msgspec.Struct, Generic[Stored], frozen=True):
     """How a machine's records are written."""
 
     name: str
@@ -73,6 +73,8 @@ class Format(Generic[Stored]):
     """None for a record to be passed over. Raises StorageError."""
     transactional: Transactional[Stored] | None = None
     """None for a machine that takes no part in transactions."""
+    placed: Callable[[Stored, int], None] | None = None
+    """Tells a record at which offset it lies, for a machine that has to know."""
 
     def part_of(self, records: Sequence[Stored]) -> Producer | Marker | None:
         """What all records of a decision have in common."""
@@ -80,11 +82,15 @@ class Format(Generic[Stored]):
             return None
         part_of = self.transactional.part_of
         part = part_of(records[0])
-        assert all(part_of(record) == part for record in records), "one decision in several transactions"
+        if len(records) > 1:
+            assert all(part_of(record) == part for record in records), "one decision in several transactions"
         return part
 
     def to_batch(self, records: Sequence[Stored], timestamp_ms: int) -> bytearray:
-        part = self.part_of(records)
+        return self.batch_of(self.part_of(records), records, timestamp_ms)
+
+    def batch_of(self, part: Producer | Marker | None, records: Sequence[Stored], timestamp_ms: int) -> bytearray:
+        """`part` is what they have in common."""
         if isinstance(part, Marker):
             assert len(records) == 1, "a marker is a batch of its own"
             producer_id, epoch = part.producer
@@ -118,6 +124,8 @@ class Format(Generic[Stored]):
                 for record in records:
                     known = self.decode(record)
                     if known is not None:
+                        if self.placed is not None:
+                            self.placed(known, record.offset)
                         yield known
         except StorageError:
             raise
@@ -188,14 +196,17 @@ class LogStore(Generic[Stored]):
 
     def append(self, records: Sequence[Stored], now_ms: int) -> int:
         wall_ms = self._clock.wall_ms()
-        if self._write_marker is not None:
-            part = self._format.part_of(records)
-            if isinstance(part, Marker):
-                self._write_marker(part, wall_ms)
-                return self._log.end_offset
-        batch = self._format.to_batch(records, wall_ms)
+        part = self._format.part_of(records)
+        if self._write_marker is not None and isinstance(part, Marker):
+            self._write_marker(part, wall_ms)
+            return self._log.end_offset
+        batch = self._format.batch_of(part, records, wall_ms)
         self._log.append(batch, read_header(batch), self._leader_epoch, wall_ms)
-        return self._log.end_offset
+        end_offset = self._log.end_offset
+        if self._format.placed is not None:
+            for offset, record in enumerate(records, end_offset - len(records)):
+                self._format.placed(record, offset)
+        return end_offset
 
     def read_all(self) -> Iterator[Stored]:
         offset, end_offset = self._log.start_offset, self._log.end_offset

@@ -1,10 +1,9 @@
 """What the hosts of machines report of the world around them: for the operators' log."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(slots=True, frozen=True)
-class ClockJumped:
+class ClockJumped(Struct, frozen=True):
     """The wall clock is suddenly ahead: nothing is deleted by age for a while."""
 
     leap_ms: int

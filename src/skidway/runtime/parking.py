@@ -110,6 +110,10 @@ class OffsetParking(Generic[Key]):
     def __bool__(self) -> bool:
         return bool(self._queues)
 
+    def __contains__(self, key: Key) -> bool:
+        """Whether somebody may wait for this one."""
+        return key in self._queues
+
     @property
     def keys(self) -> list[Key]:
         """Partitions that are waited for."""

@@ -9,8 +9,9 @@ A machine decides without changing anything, and changes only by applying record
 
 Records of one decision are appended as one unit and applied at once, so the next decision sees them. The reply waits
 until the store has committed them; a decision without records may have seen uncommitted state and waits as well.
-Just before a reply, its records are handed to `publish`: what the rest of the node may act on. When an append fails
-the state is thrown away and rebuilt from the store: slower than undoing, but there is no undo to get wrong.
+Just before a reply, its records are handed to `publish`: what the rest of the node may act on. Nothing is applied
+before it is appended, so an append that fails and leaves the store as it was changes nothing. If the store is another
+one by then, the state is thrown away and rebuilt: slower than undoing, but there is no undo to get wrong.
 
 Some machines also know things that are not worth a record: who waits, who was heard of when. Notes are how a
 decision changes those; they are noted after the records are applied and are gone after a reload. A decision may leave
@@ -30,6 +31,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct
 
 from skidway.errors import ProtocolError, StorageError
 
@@ -51,10 +55,8 @@ class Now(NamedTuple):
     """For what is written down and read by people, or survives a restart."""
 
 
-class Operation(Generic[Reply]):
+class Operation(Struct, Generic[Reply]):
     """What a machine is asked to do; the parameter is the type of the answer."""
-
-    __slots__ = ()
 
 
 class Parking(Enum):
@@ -65,15 +67,14 @@ PARKED = Parking.PARKED
 """The reply of a decision whose caller has to wait for another decision."""
 
 
-@dataclass(slots=True)
-class Decision(Generic[Record, Reply]):
+class Decision(msgspec.Struct, Generic[Record, Reply]):
     records: list[Record]
     reply: Reply
-    notes: list[Any] = field(default_factory=list)
+    notes: list[Any] = msgspec.field(default_factory=list)
     """Changes of what the machine knows beside its records, in order."""
-    answers: list[tuple[Operation[Any], Any]] = field(default_factory=list)
+    answers: list[tuple[Operation[Any], Any]] = msgspec.field(default_factory=list)
     """For calls parked by earlier decisions, or by this one: the operation as it was submitted, and the reply."""
-    effects: list[Any] = field(default_factory=list)
+    effects: list[Any] = msgspec.field(default_factory=list)
     """What is to be done elsewhere once the records are committed, in order."""
 
 
@@ -124,6 +125,8 @@ class _Parked(Generic[Record]):
     records: Sequence[Record]
     replies: list[tuple[Callable[[Any], None], Any]] = field(repr=False)
     effects: Sequence[Any] = ()
+    since_ms: int = 0
+    """When it was submitted; only where there are replies."""
 
 
 AnyMachine = TypeVar("AnyMachine", bound=Machine[Any])
@@ -147,20 +150,13 @@ class Replicated(Generic[AnyMachine, Record]):
         self._perform = perform or _refuse_effect
         self._parked: deque[_Parked[Record]] = deque()
         self._held: dict[int, tuple[Operation[Any], Callable[[Any], None]]] = {}
-        self._unusable: ProtocolError | None = None
+        self.unusable: ProtocolError | None = None
+        """Why nothing is decided here any more: another host has taken over, or the store cannot be read."""
+        self.is_late = False
+        """Whether somebody was told that a commit takes too long, and nothing was committed since."""
         self._begin_load()
         while whole and not self.load_some():
             pass
-
-    @property
-    def machine(self) -> AnyMachine:
-        """With everything appended, committed or not: for decisions, not for answering clients."""
-        return self._machine
-
-    @property
-    def is_unusable(self) -> bool:
-        """Whether nothing is decided here any more: another host has taken over, or the store cannot be read."""
-        return self._unusable is not None
 
     @property
     def parked_count(self) -> int:
@@ -175,17 +171,17 @@ class Replicated(Generic[AnyMachine, Record]):
         """Apply some of what is stored; true when that was the rest. StorageError when it cannot be read."""
         if not self._apply_some():
             return False
-        self._parked.append(_Parked(self._end_offset, self._loaded, [], self._machine.unfinished()))
+        self._parked.append(_Parked(self._end_offset, self._loaded, [], self.machine.unfinished()))
         self.on_committed(self._store.committed_offset)
         return True
 
     def submit(self, operation: Operation[Reply], now: Now, respond: Callable[[Reply | ProtocolError], None]) -> None:
         """`respond` is called exactly once: with the reply when it is committed, or with the error."""
-        if self._unusable is not None:
-            respond(self._unusable)
+        if self.unusable is not None:
+            respond(self.unusable)
             return
         try:
-            decision = self._machine.decide(operation, now)
+            decision = self.machine.decide(operation, now)
         except ProtocolError as refusal:
             # Its traceback refers to this call, which refers to it: a ring that only the garbage collector would free.
             decision = Decision([], refusal.with_traceback(None))
@@ -194,21 +190,22 @@ class Replicated(Generic[AnyMachine, Record]):
                 self._end_offset = self._store.append(decision.records, now.monotonic_ms)
             except StorageError as error:
                 respond(error)
-                self._reload(error)
+                if self._store.end_offset != self._end_offset:
+                    self._reload(error)
                 return
             except ProtocolError as refusal:
                 # Nothing was written and nothing is wrong with the store: these records are too large for it.
                 respond(refusal)
                 return
             for record in decision.records:
-                self._machine.apply(record)
+                self.machine.apply(record)
         for note in decision.notes:
-            self._machine.note(note)
+            self.machine.note(note)
         if decision.reply is PARKED and not (decision.records or decision.answers or decision.effects):
             self._held[id(operation)] = (operation, respond)
             return
         replies = self._replies(operation, decision, respond)
-        self._parked.append(_Parked(self._end_offset, decision.records, replies, decision.effects))
+        self._parked.append(_Parked(self._end_offset, decision.records, replies, decision.effects, now.monotonic_ms))
         self.on_committed(self._store.committed_offset)
 
     def _replies(
@@ -229,12 +226,28 @@ class Replicated(Generic[AnyMachine, Record]):
         parked = self._parked
         while parked and parked[0].end_offset <= offset:
             entry = parked.popleft()
+            self.is_late = False
             if entry.records and self._publish is not None:
                 self._publish(entry.records)
             for respond, reply in entry.replies:
                 respond(reply)
             for effect in entry.effects:
                 self._perform(effect)
+
+    def give_up(self, since_ms: int, error: ProtocolError) -> int | None:
+        """Answer those that have waited for a commit since then or longer with the error: what they asked for may
+        still be committed, and its effects follow then. Returns since when the first of the others waits, if any."""
+        told: list[Callable[[Any], None]] = []
+        for entry in self._parked:
+            if entry.since_ms <= since_ms:
+                told += [respond for respond, _ in entry.replies]
+                entry.replies = []
+        self.is_late = self.is_late or bool(told)
+        self._parked = deque(entry for entry in self._parked if entry.records or entry.effects or entry.replies)
+        others = next((entry.since_ms for entry in self._parked if entry.replies), None)
+        for respond in told:
+            respond(error)
+        return others
 
     def on_lost(self, error: ProtocolError) -> None:
         """Leadership or the disk is gone: what waits will not be committed by us. The fate of its records is
@@ -246,7 +259,7 @@ class Replicated(Generic[AnyMachine, Record]):
     def close(self, error: ProtocolError) -> None:
         """Another host has taken over: nothing that waits is answered as if it were committed, and nothing more is
         decided here."""
-        self._unusable = error
+        self.unusable = error
         parked, self._parked = self._parked, deque()
         held, self._held = self._held, {}
         _tell(parked, error)
@@ -254,7 +267,8 @@ class Replicated(Generic[AnyMachine, Record]):
             respond(error)
 
     def _begin_load(self) -> None:
-        self._machine = self._new_machine()
+        self.machine = self._new_machine()
+        """With everything appended, committed or not: for decisions, not for answering clients."""
         self._loaded: list[Record] = []
         self._unread: Iterator[Record] = iter(self._store.read_all())
 
@@ -262,7 +276,7 @@ class Replicated(Generic[AnyMachine, Record]):
         count = 0
         for record in islice(self._unread, LOAD_RECORDS):
             count += 1
-            self._machine.apply(record)
+            self.machine.apply(record)
             if self._publish is not None:
                 self._loaded.append(record)
         self._end_offset = self._store.end_offset
@@ -275,7 +289,7 @@ class Replicated(Generic[AnyMachine, Record]):
             while not self._apply_some():
                 pass
         except StorageError as error:
-            self._unusable = error
+            self.unusable = error
             lost: Iterable[_Parked[Record]] = list(self._parked)
             self._parked.clear()
         else:
@@ -283,16 +297,16 @@ class Replicated(Generic[AnyMachine, Record]):
             # follow are unfinished in the machine that has read it again.
             lost = [entry for entry in self._parked if entry.end_offset > self._end_offset]
             self._parked = deque(
-                _Parked(entry.end_offset, entry.records, entry.replies)
+                _Parked(entry.end_offset, entry.records, entry.replies, since_ms=entry.since_ms)
                 for entry in self._parked
                 if entry.end_offset <= self._end_offset
             )
-            if unfinished := self._machine.unfinished():
+            if unfinished := self.machine.unfinished():
                 self._parked.append(_Parked(self._end_offset, [], [], unfinished))
-        _tell(lost, self._unusable or StorageError("The records of this change were lost."))
+        _tell(lost, self.unusable or StorageError("The records of this change were lost."))
         for _, respond in held.values():
             respond(cause)
-        if self._unusable is None:
+        if self.unusable is None:
             self.on_committed(self._store.committed_offset)
 
 

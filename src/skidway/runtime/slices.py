@@ -16,15 +16,13 @@ from typing import Any
 
 from skidway.ports import Clock
 from skidway.runtime import jobs
-from skidway.steps import Job, Question, Steps
+from skidway.steps import STEPS_UNTIMED, Job, Question, Steps, first_steps
 
 FIRST_MS = 5
 TURN_MS = 10
 SHARE_MS = 2
 STEPS_MAX = 5_000
 """Of one piece of work in one go, at whatever speed."""
-STEPS_UNTIMED = 4
-"""Steps between two looks at the clock."""
 OPENED_MAX = 4
 
 
@@ -58,6 +56,17 @@ class Work:
             self._steps.close()
 
 
+def _over() -> Work:
+    work: Work = Work.__new__(Work)
+    work.over = True
+    work.waits = work.asks = False
+    return work
+
+
+OVER = _over()
+"""Any work that ended as soon as it had begun."""
+
+
 class Slices:
     def __init__(self, clock: Clock, on_work: Callable[[], None]) -> None:
         """`on_work` is called when there is something for `run` or `take_jobs`."""
@@ -79,9 +88,24 @@ class Slices:
         return len(self._ready)
 
     def begin(self, steps: Steps[Any], done: Callable[[Any], None], failed: Callable[[Exception], None]) -> Work:
+        # Most requests are small: they are over before it is worth keeping a record of them.
+        until_ms = self._clock.monotonic_ms() + FIRST_MS
+        try:
+            wanted = first_steps(steps)
+        except StopIteration as end:
+            done(end.value)
+            return OVER
+        except Exception as error:
+            failed(error)
+            return OVER
         work = Work(self, steps, done, failed)
         self.under_way += 1
-        self._go_on(work, self._clock.monotonic_ms() + FIRST_MS)
+        if wanted is not None and self._await(work, wanted):
+            return work
+        if self._clock.monotonic_ms() >= until_ms:
+            self._line_up(work)
+        else:
+            self._go_on(work, until_ms, STEPS_UNTIMED)
         return work
 
     def run(self) -> None:
@@ -118,19 +142,26 @@ class Slices:
             work.waits = False
             self._advance(work, lambda: job.send_to(work._steps), self._clock.monotonic_ms() + SHARE_MS)
 
-    def _go_on(self, work: Work, until_ms: int) -> None:
+    def _go_on(self, work: Work, until_ms: int, taken: int = 0) -> None:
+        """`taken` steps of this go are behind it."""
         value, work._value = work._value, None
         if not work.over:
-            self._advance(work, lambda: work._steps.send(value), until_ms)
+            self._advance(work, lambda: work._steps.send(value), until_ms, taken)
 
-    def _advance(self, work: Work, resume: Callable[[], Any], until_ms: int) -> None:
+    def _advance(self, work: Work, resume: Callable[[], Any], until_ms: int, taken: int = 0) -> None:
         steps, clock = work._steps, self._clock
         try:
             wanted = resume()
-            for number in range(1, STEPS_MAX):
+            for number in range(taken + 1, STEPS_MAX):
                 if wanted is not None:
-                    self._await(work, wanted)
-                    return
+                    if self._await(work, wanted):
+                        return
+                    wanted = None
+                    if clock.monotonic_ms() >= until_ms:
+                        break
+                    value, work._value = work._value, None
+                    wanted = steps.send(value)
+                    continue
                 if not number % STEPS_UNTIMED and clock.monotonic_ms() >= until_ms:
                     break
                 wanted = next(steps)
@@ -142,9 +173,7 @@ class Slices:
             self._end(work)
             work._failed(error)
             return
-        if wanted is not None:
-            self._await(work, wanted)
-        else:
+        if wanted is None or not self._await(work, wanted):
             self._line_up(work)
 
     def _end(self, work: Work) -> None:
@@ -162,24 +191,28 @@ class Slices:
         self._ready.append(work)
         self._on_work()
 
-    def _await(self, work: Work, wanted: Job | Question) -> None:
+    def _await(self, work: Work, wanted: Job | Question) -> bool:
+        """False if there is nothing to wait for: the question was answered at once, and the work has its answer."""
         work.waits = True
         if isinstance(wanted, Job):
             self._jobs.append((wanted, work))
             self._on_work()
-            return
+            return True
+        is_asked = False
 
         def answer(value: Any) -> None:
             assert work.waits or work.over, "a question is answered once"
             work.waits = False
             self._stop_asking(work)
             work._value = value
-            if not work.over:
+            if is_asked and not work.over:
                 self._line_up(work)
 
         work.asks = True
         self.asking += 1
         wanted.ask(answer)
+        is_asked = True
+        return work.waits or work.over
 
     def _stop_asking(self, work: Work) -> None:
         self.asking -= work.asks

@@ -1,13 +1,19 @@
 """Puts the broker's node together from its settings and the real machine's disk, clock and randomness."""
 
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
 from typing import Any
 
-from skidway.broker.listeners import Listeners
+from skidway.broker.listeners import Listeners, ListenerSpec
+from skidway.broker.metrics import Take
 from skidway.ports import Clock, Random
 from skidway.server.addresses import parse_nodes
 from skidway.server.config import Settings
 from skidway.server.disk import RealDisk
 from skidway.server.loggers import PythonLoggers
+from skidway.server.measures import ShellMeasures
+from skidway.server.served import Door
 
 
 def make_node(settings: Settings, listeners: Listeners, disk: RealDisk, clock: Clock, random: Random) -> Any:
@@ -29,6 +35,7 @@ def make_node(settings: Settings, listeners: Listeners, disk: RealDisk, clock: C
         topic_defaults={"flush": settings.flush, **settings.topic_defaults},
         groups=settings.groups,
         transactions=settings.transactions,
+        shares=settings.shares,
         voters=settings.voter_list(),
         roles=settings.role_set(),
         rack=settings.rack,
@@ -42,7 +49,6 @@ def make_node(settings: Settings, listeners: Listeners, disk: RealDisk, clock: C
         compaction_check_ms=settings.compaction_check_ms,
         scrub_interval_ms=settings.scrub_interval_ms,
         scrub_bytes_per_second=settings.scrub_bytes_per_second,
-        experimental_transactions=settings.experimental_transactions,
         send_buffer_bytes=settings.send_buffer_bytes,
     )
     node_settings.validate()
@@ -58,6 +64,53 @@ def make_node(settings: Settings, listeners: Listeners, disk: RealDisk, clock: C
         events.report,
         loggers,
     )
+
+
+class HttpDoor:
+    """Who answers HTTP in front of the node. The gateway is made with the first connection: a start does without."""
+
+    __slots__ = ("_gateway", "_make")
+
+    def __init__(self, make: Callable[[], Door]) -> None:
+        self._make = make
+        self._gateway: Door | None = None
+
+    def connect(self, peer: str, listener: str) -> Any:
+        if self._gateway is None:
+            self._gateway = self._make()
+        return self._gateway.connect(peer, listener)
+
+
+HTTP_MODULES = (
+    *("gateways.http.head", "gateways.http.routes", "gateways.queues.types", "gateways.queues.catalog"),
+    *("gateways.queues.sending", "gateways.queues.receiving", "gateways.queues.service", "gateways.http.topics.rows"),
+    *("gateways.http.queues.rows", "gateways.http.sockets.session", "gateways.http.confluent.rows"),
+    *("gateways.sqs.shapes", "gateways.sqs.query_protocol", "gateways.sqs.asking", "gateways.sqs.handlers.table"),
+    *("gateways.http.gateway", "server.metrics"),
+)
+"""What such a gateway needs, in pieces that take a few milliseconds each. The last ones need all the others."""
+
+
+def make_http_door(node: Any, settings: Settings, listener: ListenerSpec, measures: ShellMeasures) -> Door:
+    secrets = settings.sqs_secrets()
+
+    def samples(take: Take) -> None:
+        from skidway.server.metrics import process_samples, shell_samples
+
+        shell_samples(measures, take)
+        process_samples(take)
+
+    def make() -> Door:
+        from skidway.gateways.http.gateway import HttpGateway
+
+        return HttpGateway(node, listener, samples, secrets)
+
+    return HttpDoor(make)
+
+
+def load_http() -> Iterator[Callable[[], Any]]:
+    """The pieces of it, one after the other."""
+    return (partial(import_module, f"skidway.{name}") for name in HTTP_MODULES)
 
 
 def hangup_type() -> type[Exception]:

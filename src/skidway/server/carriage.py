@@ -69,5 +69,5 @@ class PlainCarriage:
         return PlainSender(loop, transport.get_extra_info("socket").fileno(), on_progress, on_broken)
 
 
-CARRIAGES: dict[Security, Carriage] = {Security.PLAINTEXT: PlainCarriage()}
+CARRIAGES: dict[Security, Carriage] = {Security.PLAINTEXT: PlainCarriage(), Security.HTTP: PlainCarriage()}
 """For every security protocol that a listener may have."""

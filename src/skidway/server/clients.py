@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from skidway.broker.api.call import Goodbye
 from skidway.broker.api.connection import OtherProtocol
 from skidway.limits import Limits
 from skidway.ports import Clock
@@ -202,6 +203,8 @@ class Clients:
             log.error("%s dropped: internal error while %s", client.peer, doing, exc_info=bug or True)
 
     def report_hangup(self, client: Client, reason: Exception) -> None:
+        if isinstance(reason, Goodbye):
+            return
         text = str(reason)[:HANGUP_TEXT_MAX]
         left_out = self._hangup_kinds.take((client.ip, text))
         if left_out is None or not self._hangups.take():

@@ -8,14 +8,14 @@ Anything unknown or wrong stops the start with one sentence: what, where, what w
 """
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from typing import Any, Literal
 
 import msgspec
 import msgspec.structs
+from msgspec.structs import replace
 
-from skidway.broker.listeners import Listeners
-from skidway.groups.settings import GroupSettings
+from skidway.broker.listeners import DEFAULT_NAME, Listeners
+from skidway.groups.settings import GroupSettings, ShareGroupSettings
 from skidway.limits import DEFAULT_LIMITS, DEFAULT_SEND_BUFFER_BYTES, INT32_MAX, Limits
 from skidway.quorum.settings import QuorumSettings
 from skidway.server.addresses import parse_nodes
@@ -26,18 +26,27 @@ from skidway.server.listening import (
     WrongListeners,
     advertised_addresses,
     build_listeners,
+    parse_listeners,
 )
 from skidway.server.service_links import is_service_link
+from skidway.shares.coordinator.settings import ShareCoordinatorSettings
 from skidway.transactions.settings import TransactionSettings
 
 ENVIRONMENT_PREFIX = "SKIDWAY_"
 TABLE_SEPARATOR = "__"
 DEFAULT_GROUPS = GroupSettings()
 DEFAULT_QUORUM = QuorumSettings()
+DEFAULT_SHARES = ShareCoordinatorSettings()
 DEFAULT_TRANSACTIONS = TransactionSettings()
 ROLES = ("broker", "controller")
 # Set by other parts of the project, not by an operator.
-ENVIRONMENT_RESERVED = ("SKIDWAY_CONFIG", "SKIDWAY_BOOTSTRAP", "SKIDWAY_PROFILE", "SKIDWAY_PROFILES")
+ENVIRONMENT_RESERVED = (
+    "SKIDWAY_CONFIG",
+    "SKIDWAY_BOOTSTRAP",
+    "SKIDWAY_PROFILE",
+    "SKIDWAY_PROFILES",
+    "SKIDWAY_MASK_SALT",
+)
 
 Value = Any
 """What TOML can hold, or a string from the environment or from a flag."""
@@ -59,7 +68,36 @@ class UpkeepSettings(msgspec.Struct, frozen=True, kw_only=True):
     sync_threads: int = 4
 
 
-class Settings(UpkeepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CoordinatorSettings(UpkeepSettings, frozen=True, kw_only=True):
+    """What coordinators do, a table for each kind."""
+
+    groups: GroupSettings = DEFAULT_GROUPS
+    transactions: TransactionSettings = DEFAULT_TRANSACTIONS
+    shares: ShareCoordinatorSettings = DEFAULT_SHARES
+
+
+class DoorSettings(CoordinatorSettings, frozen=True, kw_only=True):
+    """Other protocols than Kafka's."""
+
+    http: str | None = None
+    """HOST:PORT of the listener for HTTP, or `off`. None: 127.0.0.1:8082 if the broker listens on port 9092, where a
+    taken port is a warning; else none."""
+    sqs_keys: str | None = None
+    """`ID:SECRET,ID:SECRET`: who may sign requests to SQS. None: on a loopback address anybody, else nobody."""
+
+    def sqs_secrets(self) -> dict[str, str]:
+        """By key id. Raises ValueError, which does not show them."""
+        secrets: dict[str, str] = {}
+        for number, pair in enumerate((self.sqs_keys or "").split(","), 1):
+            key_id, _, secret = pair.strip().partition(":")
+            if key_id and secret:
+                secrets[key_id] = secret
+            elif pair.strip():
+                raise ValueError(f"expected ID:SECRET pairs with commas between them, and pair {number} is not one")
+        return secrets
+
+
+class Settings(DoorSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data_dir: str = "data"
     require_data: bool = False
     """Whether an empty or missing data directory stops the start."""
@@ -82,8 +120,6 @@ class Settings(UpkeepSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     default_partitions: int = 1
     default_replication_factor: int = 1
     topic_defaults: dict[str, str] = {}
-    groups: GroupSettings = DEFAULT_GROUPS
-    transactions: TransactionSettings = DEFAULT_TRANSACTIONS
     quorum: QuorumSettings = DEFAULT_QUORUM
     limits: Limits = DEFAULT_LIMITS
     session_timeout_ms: int = 1_200
@@ -94,8 +130,6 @@ class Settings(UpkeepSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     peer_addresses: str | None = None
     """Where other nodes are reached, whatever they say of themselves (`2@host:port,…`): for tests, and for voters that
     all moved at once."""
-    experimental_transactions: bool = False
-    """Whether clients see anything of transactions, which are being built."""
     send_buffer_bytes: int = DEFAULT_SEND_BUFFER_BYTES
     """Of each client's socket (SO_SNDBUF), unless its listener has another; -1 leaves it to the kernel, which grows
     it."""
@@ -113,26 +147,37 @@ class Settings(UpkeepSettings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def listener_list(self) -> Listeners:
         """As they were set: port 0 is not known yet."""
-        return build_listeners(self.listen, self.advertise, self.inter_broker_listener, self.listeners)
+        return build_listeners(self.listen, self.advertise, self.inter_broker_listener, self.listeners, self.http)
 
     def chose_address_of(self, listener: str) -> bool:
         """Whether the operator said where others reach a listener."""
-        return listener in advertised_addresses(self.advertise, [spec.name for spec in self.listener_list()])
+        names = [name or DEFAULT_NAME for name in parse_listeners("listen", self.listen)]
+        return listener in advertised_addresses(self.advertise, names)
 
     def of_listener(self, name: str) -> ListenerSettings:
         return self.listeners.get(name, NO_SETTINGS)
 
 
-TABLES = ("groups", "limits", "listeners", "quorum", "topic_defaults", "transactions")
-NAMES = (
-    *(name for name in Settings.__struct_fields__ if name not in UpkeepSettings.__struct_fields__),
-    *UpkeepSettings.__struct_fields__,
+BOUNDED_GROUP_NAMES = (
+    "consumer_session_timeout_ms",
+    "consumer_heartbeat_interval_ms",
+    "share_session_timeout_ms",
+    "share_heartbeat_interval_ms",
+    "share_lock_ms",
+    "share_deliveries",
+    "share_locks",
 )
-LIMIT_NAMES = tuple(field.name for field in fields(Limits))
+"""Settings of groups that have bounds beside them, `_min` and `_max`."""
+TABLES = ("groups", "limits", "listeners", "quorum", "shares", "topic_defaults", "transactions")
+NAMES = (
+    *(name for name in Settings.__struct_fields__ if name not in DoorSettings.__struct_fields__),
+    *DoorSettings.__struct_fields__,
+)
+LIMIT_NAMES = tuple(Limits.__struct_fields__)
 LISTENER_NAMES = tuple(ListenerSettings.__struct_fields__)
 SEVERAL = ("listen", "advertise")
 """May be a list, or a flag that is repeated."""
-QUORUM_NAMES = tuple(field.name for field in fields(QuorumSettings))
+QUORUM_NAMES = tuple(QuorumSettings.__struct_fields__)
 GROUP_NAMES = (
     "initial_rebalance_delay_ms",
     "session_timeout_ms_min",
@@ -149,6 +194,7 @@ GROUP_NAMES = (
     "consumer_heartbeat_interval_ms_min",
     "consumer_heartbeat_interval_ms_max",
     "consumer_size_max",
+    *ShareGroupSettings.__struct_fields__,
 )
 TRANSACTION_NAMES = (
     "timeout_ms_max",
@@ -157,6 +203,16 @@ TRANSACTION_NAMES = (
     "id_expiration_check_ms",
     "state_partitions",
 )
+SHARE_NAMES = (
+    "state_partitions",
+    "state_segment_bytes",
+    "state_in_sync_min",
+    "updates_per_snapshot",
+    "write_timeout_ms",
+)
+UPDATES_PER_SNAPSHOT_MAX = 500
+REMOVED = {"experimental_transactions": "every broker serves transactions now; remove the setting"}
+"""Settings of earlier versions, and what to do."""
 POSITIVE = (
     "default_partitions",
     "default_replication_factor",
@@ -244,6 +300,8 @@ def _take_environment(environment: Mapping[str, str], values: dict[str, Value], 
 
 
 def _put(name: str, value: Value, origin: str, values: dict[str, Value], origins: dict[str, str]) -> None:
+    if (advice := REMOVED.get(name)) is not None:
+        raise ConfigError(f"{name} in {origin}: there is no such setting any more: {advice}")
     table, dot, inner = name.partition(".")
     if dot and table == "limits":
         _require_known(inner, LIMIT_NAMES, "limits.", origin)
@@ -253,6 +311,8 @@ def _put(name: str, value: Value, origin: str, values: dict[str, Value], origins
         _require_known(inner, QUORUM_NAMES, "quorum.", origin)
     elif dot and table == "transactions":
         _require_known(inner, TRANSACTION_NAMES, "transactions.", origin)
+    elif dot and table == "shares":
+        _require_known(inner, SHARE_NAMES, "shares.", origin)
     elif dot and table == "listeners":
         listener, _, setting = inner.rpartition(".")
         listener = listener.upper()
@@ -286,8 +346,7 @@ def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
     top: dict[str, Value] = {}
     limits: dict[str, int] = {}
     groups: dict[str, int] = {}
-    quorum: dict[str, int] = {}
-    transactions: dict[str, int] = {}
+    numbers: dict[str, dict[str, int]] = {"quorum": {}, "shares": {}, "transactions": {}}
     listeners: dict[str, dict[str, Any]] = {}
     topic_defaults: dict[str, str] = {}
     for name, value in values.items():
@@ -298,11 +357,14 @@ def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
             groups[inner] = _convert(name, value, int, origins[name])
             if groups[inner] < (0 if inner.endswith("_ms") else 1):
                 raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {groups[inner]}")
-        elif dot and table in ("quorum", "transactions"):
-            chosen = quorum if table == "quorum" else transactions
-            chosen[inner] = _convert(name, value, int, origins[name])
-            if chosen[inner] <= 0:
-                raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {chosen[inner]}")
+        elif dot and table in numbers:
+            number = numbers[table][inner] = _convert(name, value, int, origins[name])
+            if name == "shares.updates_per_snapshot":
+                if not 0 <= number <= UPDATES_PER_SNAPSHOT_MAX:
+                    expected = f"0 to {UPDATES_PER_SNAPSHOT_MAX}"
+                    raise ConfigError(f"{name} in {origins[name]}: expected {expected}, got {number}")
+            elif number <= 0:
+                raise ConfigError(f"{name} in {origins[name]}: expected a positive number, got {number}")
         elif dot and table == "listeners":
             listener, _, setting = inner.rpartition(".")
             converted = _convert(name, value, _LISTENER_TYPES[setting], origins[name])
@@ -317,8 +379,9 @@ def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
         listeners={name: ListenerSettings(**chosen) for name, chosen in listeners.items()},
         limits=_build_limits(limits, origins),
         groups=_build_groups(groups, origins),
-        quorum=replace(DEFAULT_QUORUM, **quorum),
-        transactions=replace(DEFAULT_TRANSACTIONS, **transactions),
+        quorum=replace(DEFAULT_QUORUM, **numbers["quorum"]),
+        shares=replace(DEFAULT_SHARES, **numbers["shares"]),
+        transactions=replace(DEFAULT_TRANSACTIONS, **numbers["transactions"]),
     )
     _check(settings, origins)
     return settings
@@ -326,7 +389,7 @@ def _build(values: dict[str, Value], origins: dict[str, str]) -> Settings:
 
 def _build_groups(values: dict[str, int], origins: dict[str, str]) -> GroupSettings:
     changes: dict[str, Any] = dict(values)
-    for name in ("consumer_session_timeout_ms", "consumer_heartbeat_interval_ms"):
+    for name in BOUNDED_GROUP_NAMES:
         value = values.get(name, getattr(DEFAULT_GROUPS, name))
         # A bound that was not set follows the value it must not exclude.
         low = changes.setdefault(f"{name}_min", min(value, getattr(DEFAULT_GROUPS, f"{name}_min")))
@@ -407,6 +470,10 @@ def _check_cluster(settings: Settings, origins: dict[str, str]) -> None:
             parse_nodes(getattr(settings, name) or "")
         except ValueError as error:
             raise ConfigError(f"{name} in {origins[name]}: {error}") from None
+    try:
+        settings.sqs_secrets()
+    except ValueError as error:
+        raise ConfigError(f"sqs_keys in {origins['sqs_keys']}: {error}") from None
     roles = settings.role_set()
     if not roles <= set(ROLES):
         expected = "broker, controller or broker,controller"

@@ -5,9 +5,11 @@ segment; closed segments that are read or wait for a sync take more, and are clo
 left for what is opened for a moment only (directories, small files) and for whatever else the process has open.
 """
 
-import dataclasses
 import logging
 import sys
+
+import msgspec
+import msgspec.structs
 
 from skidway.limits import DEFAULT_LIMITS, Limits
 
@@ -21,8 +23,7 @@ PARTITIONS_PER_FILE = 2
 """Idle partitions need no descriptor when files are short, but those that are written do until the next sync."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Descriptors:
+class Descriptors(msgspec.Struct, frozen=True):
     limits: Limits
     """As they fit: `connections_max`, `connections_per_ip_max` and `partitions_max` may be lower than what was set."""
     files: int
@@ -39,7 +40,7 @@ def share_out(limits: Limits, total: int) -> Descriptors:
     waiting = max(1, min(connections, rest // 4))
     files = rest - waiting
     partitions = max(1, min(limits.partitions_max, files * PARTITIONS_PER_FILE))
-    fitting = dataclasses.replace(
+    fitting = msgspec.structs.replace(
         limits,
         connections_max=connections,
         connections_per_ip_max=min(limits.connections_per_ip_max, connections),

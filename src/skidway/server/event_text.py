@@ -56,6 +56,7 @@ from skidway.broker.partitions.news import (
     PartitionUnavailable,
     StrayLogKept,
 )
+from skidway.broker.shares.news import LettersBlocked, LettersGoOn, LettersLost
 from skidway.broker.upkeep.news import (
     BatchesChecked,
     CheckpointNotSaved,
@@ -288,6 +289,14 @@ def _line_of_node(event: Event) -> str:
             return f"cannot create the topic for {noun}: {why}"
         case CoordinatorNotLoaded(partition, noun, why):
             return f"{partition}: cannot load {noun}: {why}"
+        case LettersBlocked(group, partition, offset, _, why):
+            waits = f"a dead record of {partition}, offset {offset}, waits for its letter"
+            return f"group {_cut(group)}: {waits}: {why}; the broker retries"
+        case LettersGoOn(group, partition, topic):
+            return f"group {_cut(group)}: dead letters of {partition} are written to {topic} again"
+        case LettersLost(group, partition, first, last, why):
+            which = f"offset {first}" if first == last else f"offsets {first} to {last}"
+            return f"group {_cut(group)}: {partition}, {which}: archived without a dead letter: {why}"
         case MarkerRefused(transactional_id, partition, code):
             refused = f"{partition} refuses its marker ({code.name})"
             return f"the transaction of {_cut(transactional_id)} cannot end: {refused}"

@@ -50,6 +50,7 @@ from skidway.broker.partitions.news import (
     PartitionUnavailable,
     StrayLogKept,
 )
+from skidway.broker.shares.news import LettersGoOn, LettersLost
 from skidway.broker.upkeep.news import BatchesChecked, CompactionFailed, LogCompacted, MetadataDamaged, SegmentsDeleted
 from skidway.groups.news import GroupRebalanced
 from skidway.ports import Clock
@@ -85,6 +86,7 @@ NEWS = (
     SegmentsDeleted,
     LogCompacted,
     BatchesChecked,
+    LettersGoOn,
 )
 """What all is well with. The others are warnings: somebody should look at them."""
 ALWAYS = (
@@ -109,6 +111,7 @@ ALWAYS = (
     CompactionFailed,
     DoubtAtStart,
     CoordinatorNotLoaded,
+    LettersLost,
 )
 """Logged each time: what was lost, and where, must be found in the log however much it is."""
 ONCE_PER_WINDOW: dict[type, Callable[[Any], object]] = {

@@ -4,24 +4,27 @@ FLAGS is what there is to say about the flags. `skidway serve --help` shows it i
 """
 
 import argparse
+import gc
 import os
 import sys
-from dataclasses import dataclass
 from typing import NoReturn
 
+import msgspec
+
 from skidway.server.config import ConfigError, Settings, Value, load_settings
+from skidway.server.listening import HTTP_OFF
 
 CONFIG_VARIABLE = "SKIDWAY_CONFIG"
 EXIT_USAGE = 2
 EXIT_FAILED = 1
+HELP_COLUMNS = 100
 
 
 class WrongUsage(Exception):
     """The words are not those of the command; the message is for the person who typed them."""
 
 
-@dataclass(slots=True, frozen=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True):
     name: str
     metavar: str
     help: str
@@ -32,6 +35,7 @@ class Flag:
     repeatable: bool = False
 
 
+NO_HTTP = "--no-http"
 AUTO_CREATE, NO_AUTO_CREATE = "--auto-create-topics", "--no-auto-create-topics"
 FLAGS = (
     Flag("--config", "FILE", "A TOML file with settings.", variable=CONFIG_VARIABLE),
@@ -50,6 +54,13 @@ FLAGS = (
         "--listen",
         repeatable=True,
     ),
+    Flag(
+        "--http",
+        "HOST:PORT",
+        "Where it answers HTTP; a broker on another port than 9092 does not, unless told where.",
+        "127.0.0.1:8082",
+    ),
+    Flag(NO_HTTP, "", "Do not answer HTTP."),
     Flag("--node-id", "N", "The number of this node in the cluster.", "1"),
     Flag(
         "--cluster-id",
@@ -81,14 +92,21 @@ class _Parser(argparse.ArgumentParser):
         raise WrongUsage(message)
 
 
+def _layout(prog: str) -> argparse.HelpFormatter:
+    """argparse lays out every flag as soon as it is added. Without a width it would measure the terminal each time."""
+    return argparse.HelpFormatter(prog, width=HELP_COLUMNS)
+
+
 def build_parser(program: str) -> argparse.ArgumentParser:
-    parser = _Parser(prog=program, description="Run a broker.", allow_abbrev=False)
+    parser = _Parser(prog=program, description="Run a broker.", allow_abbrev=False, formatter_class=_layout)
     for flag in FLAGS:
         names = [flag.name] if flag.letter is None else [flag.letter, flag.name]
         told = flag.help if flag.default is None else f"{flag.help} Default: {flag.default}."
         if flag.name == NO_AUTO_CREATE:
             continue  # argparse makes it from its counterpart
-        if flag.name == AUTO_CREATE:
+        if flag.name == NO_HTTP:
+            parser.add_argument(*names, dest="http", action="store_const", const=HTTP_OFF, help=told)
+        elif flag.name == AUTO_CREATE:
             parser.add_argument(*names, action=argparse.BooleanOptionalAction, help=told)
         elif flag.repeatable:
             parser.add_argument(*names, metavar=flag.metavar, action="append", help=told)
@@ -124,12 +142,15 @@ def serve(parsed: argparse.Namespace) -> int:
         settings = settings_from(parsed)
     except ConfigError as error:
         return _complain(str(error), EXIT_USAGE)
+    gc.disable()  # modules are no garbage; `run` turns the collector on when clients are served
     from skidway.server.main import StartError, run  # after the settings: a mistake there is reported at once
 
     try:
         run(settings, ready_file=parsed.ready_file)
     except StartError as error:
         return _complain(str(error), EXIT_FAILED)
+    finally:
+        gc.enable()
     return 0
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from skidway.broker.listeners import ListenerSpec
     from skidway.server.carriage import Accepting, Carriage
     from skidway.server.clients import Clients
+    from skidway.server.served import Door
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -44,14 +45,17 @@ class Listener:
         carriage: Carriage,
         clients: Clients,
         *,
+        door: Door | None = None,
         send_buffer_bytes: int = DEFAULT_SEND_BUFFER_BYTES,
         connections_max: int | None = None,
         connections_per_ip_max: int | None = None,
     ) -> None:
-        """`clients` bounds the connections of all listeners together, whatever the bounds of this one."""
+        """`clients` bounds the connections of all listeners together, whatever the bounds of this one. `door` serves
+        who comes by this one; without it the node does."""
         self.spec = spec
         self.carriage = carriage
         self.clients = clients
+        self.door: Door = clients.node if door is None else door
         self.send_buffer_bytes = send_buffer_bytes
         self.counts = ConnectionCounts(
             f"listeners.{spec.name}.", connections_max or sys.maxsize, connections_per_ip_max or sys.maxsize

@@ -1,7 +1,7 @@
 """Listeners as operators write them: what `listen`, `advertise`, `inter_broker_listener` and `[listeners.NAME]` mean.
 
 `[NAME=]HOST:PORT,…`: an address without a name is the listener PLAINTEXT, so a broker with one listener needs no
-names. Names are in capitals, however they were written, as in Kafka.
+names. Names are in capitals, however they were written, as in Kafka. `http` is one more listener, named HTTP.
 Errors are WrongListeners with the setting that is wrong and a sentence that says what was expected.
 """
 
@@ -14,7 +14,11 @@ from skidway.broker.listeners import DEFAULT_NAME, Address, Listeners, ListenerS
 from skidway.limits import KIB
 from skidway.server.addresses import parse_address
 
-AVAILABLE = (Security.PLAINTEXT,)
+AVAILABLE = (Security.PLAINTEXT, Security.HTTP)
+HTTP_NAME = Security.HTTP.name
+KAFKA_PORT = 9092
+DEFAULT_HTTP = Address("127.0.0.1", 8082)
+HTTP_OFF = "off"
 LISTENERS_MAX = 16
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 SEND_BUFFER_BYTES_MIN = 4 * KIB
@@ -40,22 +44,48 @@ NO_SETTINGS = ListenerSettings()
 
 
 def build_listeners(
-    listen: str, advertise: str | None, inter_broker: str | None, settings: Mapping[str, ListenerSettings]
+    listen: str,
+    advertise: str | None,
+    inter_broker: str | None,
+    settings: Mapping[str, ListenerSettings],
+    http: str | None = HTTP_OFF,
 ) -> Listeners:
     """Ports may still be 0: they are known when the sockets are bound."""
     bound = parse_listeners("listen", listen)
     if UNNAMED in bound and DEFAULT_NAME in bound:
         raise WrongListeners("listen", f"the listener {DEFAULT_NAME} has two addresses: expected one")
     bound = {name or DEFAULT_NAME: address for name, address in bound.items()}
-    _refuse_shared_ports(bound)
     advertised = advertised_addresses(advertise, list(bound))
+    by_default = http is None and any(address.port == KAFKA_PORT for address in bound.values())
+    if (address := _http_address(http, by_default)) is not None and HTTP_NAME not in bound:
+        bound[HTTP_NAME] = address
+    _refuse_shared_ports(bound)
     for name in settings:
         _require_listener(f"listeners.{name}", name, list(bound))
     specs = tuple(
-        ListenerSpec(name, address, advertised.get(name) or _own_address(address), _security(name, settings))
+        ListenerSpec(
+            name,
+            address,
+            advertised.get(name) or _own_address(address),
+            _security(name, settings),
+            optional=by_default and name == HTTP_NAME,
+        )
         for name, address in bound.items()
     )
     return Listeners(specs, _for_nodes(inter_broker, specs))
+
+
+def _http_address(http: str | None, by_default: bool) -> Address | None:
+    """A broker at Kafka's port has an address for HTTP unless it was told otherwise; one elsewhere has none unless it
+    was told so, because many brokers may run on a machine and 8082 is one port."""
+    if http is None:
+        return DEFAULT_HTTP if by_default else None
+    if http.strip().lower() == HTTP_OFF:
+        return None
+    try:
+        return parse_address(http)
+    except ValueError as error:
+        raise WrongListeners("http", f"{error}, or {HTTP_OFF}") from None
 
 
 def parse_listeners(setting: str, text: str) -> dict[str, Address]:
@@ -135,7 +165,8 @@ def _security(name: str, settings: Mapping[str, ListenerSettings]) -> Security:
     text = (chosen or (name if name in Security.__members__ else DEFAULT_NAME)).upper()
     available = _listed([security.name for security in AVAILABLE])
     if text not in Security.__members__:
-        raise WrongListeners(f"listeners.{name}.security", f"expected {available}, got {chosen!r}")
+        expected = available.replace(" and ", " or ")
+        raise WrongListeners(f"listeners.{name}.security", f"expected {expected}, got {chosen!r}")
     if Security[text] not in AVAILABLE:
         setting = "listen" if chosen is None else f"listeners.{name}.security"
         raise WrongListeners(setting, f"the listener {name} needs {text}, which is not available yet, only {available}")
@@ -143,7 +174,10 @@ def _security(name: str, settings: Mapping[str, ListenerSettings]) -> Security:
 
 
 def _for_nodes(inter_broker: str | None, specs: tuple[ListenerSpec, ...]) -> ListenerSpec:
+    specs = tuple(spec for spec in specs if spec.is_kafka)
     names = [spec.name for spec in specs]
+    if not names:
+        raise WrongListeners("listen", "expected a listener for Kafka's protocol, got none but for HTTP")
     if inter_broker is None and len(specs) > 1 and DEFAULT_NAME not in names:
         text = f"expected one of {_listed(names)}: the listener by which nodes speak to each other"
         raise WrongListeners("inter_broker_listener", text)

@@ -5,19 +5,22 @@ A second signal ends the process at once; the logs are then recovered at the nex
 """
 
 import asyncio
+import errno
 import gc
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any
 
 import msgspec.structs
 
 from skidway import __version__
+from skidway.broker.api.table import SERVED
 from skidway.broker.identity import PATH as IDENTITY
 from skidway.broker.identity import WrongDataDirectory
 from skidway.broker.listeners import Address, Listeners, ListenerSpec
@@ -42,6 +45,7 @@ SYNC_TIMEOUT_S = 30.0
 LEAVE_CHECK_S = 0.01
 CLOSING_THREADS = 32
 FREEZE_S = 0.25
+LOAD_S = 0.02
 MAINTENANCE_MS_MAX = 60_000
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -87,6 +91,7 @@ def run(
         broker = Broker(settings, disk, make_node, hangup or assembly.hangup_type(), ready_file, given.waiting)
         _run_loop(broker.serve(), use_uvloop)
     finally:
+        gc.enable()
         disk.close()
 
 
@@ -118,24 +123,21 @@ class Broker:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _on_signal, stop)
         # Ports are taken before the node opens, because the node tells them to clients; nobody is accepted yet.
-        sockets = _bind_all(settings.listener_list())
-        specs = settings.listener_list().bound_to([int(bound.getsockname()[1]) for bound in sockets])
+        specs, sockets = _bind_all(settings.listener_list())
         try:
-            node = self._make_node(settings, specs, self._disk, clock, SystemRandom())
+            node = self._make_node(settings, specs.kafka, self._disk, clock, SystemRandom())
         except InvalidConfig as error:
             _close_all(sockets)
             raise StartError(f"topic_defaults: {error}") from None
         dialer = Dialer(loop, clock, settings.limits, CARRIAGES[specs.inter_broker.security])
         if (peers := getattr(node, "peers", None)) is not None:
             peers.dial = dialer.dial
-        gc.disable()  # next to nothing of what is made here is garbage
+        gc.disable()  # next to nothing of what is made until clients are served is garbage
         try:
             node.open(clock.monotonic_ms(), clock.wall_ms(), _side_by_side)
         except (OSError, ProtocolError, WrongDataDirectory) as error:
             _close_all(sockets)
             raise StartError(f"cannot serve the data in {self._disk.root}: {error}") from error
-        finally:
-            gc.enable()
         turn = Turn(loop, node, clock, sync_threads=settings.sync_threads)
         clients = Clients(
             loop,
@@ -151,31 +153,37 @@ class Broker:
         self._follow_limits(clients, node.limits)
         dialer.attach(turn)
         turn.settle()
-        gc.collect()
+        listeners = [self._listener(spec, clients, node) for spec in specs]
         self._spare_what_stays(loop, node)
+        gc.enable()
         clients.start()
-        listeners = [self._listener(spec, clients) for spec in specs]
         for listener, bound in zip(listeners, sockets, strict=True):
             try:
                 await listener.start(bound)
             except OSError as error:
+                if listener.spec.optional:
+                    specs = _go_without(specs, listener.spec, error)
+                    continue
                 await self._stop(node, turn, listeners, clients, dialer)
                 _close_all(sockets)
                 raise _cannot_listen(listener.spec, error) from None
         self._maintain(loop, node, turn)
         self._tell_ready(specs)
-        for spec in specs:
+        has_http = any(not spec.is_kafka for spec in specs)
+        _load_rest(loop, chain([row.load for row in SERVED.values()], assembly.load_http() if has_http else ()))
+        for spec in specs.kafka:
             warn_if_unreachable(spec, chosen=settings.chose_address_of(spec.name))
         await stop.wait()
         await self._stop(node, turn, listeners, clients, dialer)
 
-    def _listener(self, spec: ListenerSpec, clients: Clients) -> Listener:
+    def _listener(self, spec: ListenerSpec, clients: Clients, node: Any) -> Listener:
         settings, own = self._settings, self._settings.of_listener(spec.name)
         size = own.send_buffer_bytes
         return Listener(
             spec,
             CARRIAGES[spec.security],
             clients,
+            door=None if spec.is_kafka else assembly.make_http_door(node, settings, spec, clients.turn.measures),
             send_buffer_bytes=settings.send_buffer_bytes if size is None else size,
             connections_max=own.connections_max,
             connections_per_ip_max=own.connections_per_ip_max,
@@ -265,18 +273,30 @@ class Broker:
         print(f"skidway {__version__} ready on {told} {where}", flush=True)
 
 
+def _load_rest(loop: asyncio.AbstractEventLoop, pieces: Iterator[Callable[[], Any]]) -> None:
+    """What first requests need, one piece after the other, once clients are served. None of them is to find the files
+    gone: the package may be upgraded while this process runs, and there may be no descriptor left to open them with."""
+    if (load := next(pieces, None)) is not None:
+        load()
+        loop.call_later(LOAD_S, _load_rest, loop, pieces)
+
+
 def _ready_on(listener: ListenerSpec) -> str:
     told = "" if listener.advertised == listener.bind else f", advertised to clients as {listener.advertised}"
     return listener.written(listener.bind) + told
 
 
-def _bind_all(listeners: Listeners) -> list[socket.socket]:
+def _bind_all(listeners: Listeners) -> tuple[Listeners, list[socket.socket]]:
+    """The listeners with the ports that they got, and a socket for each."""
     sockets: list[socket.socket] = []
     taken: dict[Address, ListenerSpec] = {}
     for spec in listeners:
         try:
             sockets.append(bind(spec.bind.host, spec.bind.port))
         except OSError as error:
+            if spec.optional:
+                listeners = _go_without(listeners, spec, error)
+                continue
             _close_all(sockets)
             raise _cannot_listen(spec, error) from None
         # One address can be written in many ways, and two sockets may have it until one of them listens.
@@ -286,7 +306,17 @@ def _bind_all(listeners: Listeners) -> list[socket.socket]:
             _close_all(sockets)
             text = f"{other.name} and {spec.name} would share the address {address}: every listener needs its own"
             raise StartError(text)
-    return sockets
+    return listeners.bound_to([int(bound.getsockname()[1]) for bound in sockets]), sockets
+
+
+def _go_without(listeners: Listeners, spec: ListenerSpec, error: OSError) -> Listeners:
+    """A listener that nobody asked for."""
+    from skidway.server.port_in_use import holder  # nobody else needs it
+
+    why = f"in use {holder(spec.bind.port)}" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+    text = "this broker does not answer HTTP: %s is %s; choose another address with --http HOST:PORT, or --no-http"
+    log.warning(text, spec.bind, why)
+    return listeners.without(spec)
 
 
 def _cannot_listen(listener: ListenerSpec, error: OSError) -> StartError:

@@ -30,6 +30,10 @@ TURN_BYTES_MAX = 4 * MIB
 """After this the other connections have their turn, however fast this peer reads."""
 
 MSG_MORE = getattr(socket, "MSG_MORE", 0)
+TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
+"""Of Linux."""
+ESTABLISHED = 1
+"""The first byte of TCP_INFO while both sides are open."""
 
 
 class FileTooShort(Exception):
@@ -51,6 +55,10 @@ class Sender(Protocol):
 
     def is_broken(self) -> bool:
         """Whether the peer has reset the connection, also while nothing is sent or read."""
+        ...
+
+    def has_left(self) -> bool:
+        """Whether the peer has closed its side or is gone, also while nothing is sent or read."""
         ...
 
     def drop(self) -> None:
@@ -97,6 +105,17 @@ class PlainSender:
 
     def is_broken(self) -> bool:
         return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
+
+    def has_left(self) -> bool:
+        try:
+            if TCP_INFO is not None:
+                # The end of what it sends is known before all of that is read.
+                return self._socket.getsockopt(socket.IPPROTO_TCP, TCP_INFO, 1)[0] != ESTABLISHED
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def drop(self) -> None:
         self._unwatch()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sized
 from typing import Any, Protocol
 
 from skidway.ports import Buffer, FileSlice
-from skidway.runtime.turn_driver import DrivenNode
+from skidway.runtime.turn import DrivenNode
 
 Part = Buffer | FileSlice
 
@@ -26,14 +26,38 @@ class ServedConnection(Protocol):
     kept: bool
     """Set by `receive` if it keeps the buffer, parts of which are used later. The shell resets it."""
 
+    peer_left: Callable[[], bool]
+    """Set by the shell: whether the peer has closed its side. While the connection is paused nobody reads, and so
+    nobody hears of that: who must know asks."""
+
     @property
     def pending(self) -> Sized:
         """Requests whose replies are not in the outbox yet: a closing connection waits for them."""
         ...
 
+    @property
+    def awaits_sent(self) -> bool:
+        """Whether it wants to hear, by `sent`, when the socket has taken all that was in the outbox."""
+        ...
+
+    @property
+    def needs_its_peer(self) -> bool:
+        """Whether a reply that nobody reads would do harm: a peer that sends no more counts as gone."""
+        ...
+
+    def sent(self) -> None: ...
+
     def receive(self, data: memoryview, now_ms: int) -> int: ...
 
     def closed(self) -> None: ...
+
+
+class Door(Protocol):
+    """Who serves those that come by a listener: the node itself, or a gateway to it."""
+
+    def connect(self, peer: str, listener: str) -> Any:
+        """A ServedConnection, for a peer that came by the listener of this name."""
+        ...
 
 
 class ServedNode(DrivenNode, Protocol):

@@ -12,7 +12,8 @@ import logging
 import socket
 from typing import TYPE_CHECKING, cast
 
-from skidway.server.receiving import EAGER_BYTES, GIVEN_BYTES_MIN, SCRATCH_BYTES, STASH_BYTES_MAX, bytes_wanted
+from skidway.server.receiving import GIVEN_BYTES_MIN
+from skidway.server.tail import Tail
 
 if TYPE_CHECKING:
     from skidway.server.listener import Listener
@@ -41,15 +42,11 @@ class Client(asyncio.BufferedProtocol):
         "_clients",
         "_close_when_answered",
         "_counted_bytes",
-        "_end",
         "_handling",
-        "_holding",
         "_in_line",
-        "_memory",
         "_ready",
         "_seen_bytes",
-        "_start",
-        "_stash",
+        "_tail",
         "_transport",
         "_waits",
         "active_ms",
@@ -65,7 +62,7 @@ class Client(asyncio.BufferedProtocol):
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self._clients = listener.clients
-        self._memory = listener.clients.memory
+        self._tail = Tail(listener.clients.memory, self)
         self.connection: ServedConnection | None = None
         self.sender: Sender | None = None
         self.peer = self.ip = ""
@@ -76,10 +73,6 @@ class Client(asyncio.BufferedProtocol):
         self._close_when_answered = False
         self._aborted = False
         self._transport: asyncio.Transport | None = None
-        # The tail that is not handled yet is in `_stash`, or in `_holding` from `_start` to `_end`, or nowhere.
-        self._stash: bytearray | None = None
-        self._holding: memoryview | None = None
-        self._start = self._end = 0
         self._waits = 0
         self._handling = False
         self._ready = False
@@ -113,32 +106,35 @@ class Client(asyncio.BufferedProtocol):
             own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, listener.send_buffer_bytes)
         self.sender = listener.carriage.make_sender(self._clients.loop, transport, self._on_sent, self._on_broken)
         self.active_ms = self._clients.clock.monotonic_ms()
-        self.connection = self._clients.node.connect(self.peer, listener.spec.name)
-        self.connection.on_ready = self.on_ready
+        self.connection = listener.door.connect(self.peer, listener.spec.name)
+        self.connection.on_ready, self.connection.peer_left = self.on_ready, self.sender.has_left
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._holding is not None:
-            return self._holding[self._end :]
-        if self._stash is None:
-            return self._memory.reading_buffer()
-        length = len(self._stash)
-        scratch = self._memory.scratch
-        scratch[:length] = self._stash
+        tail = self._tail
+        if tail.holding is not None:
+            return tail.holding[tail.end :]
+        if tail.stash is None:
+            return tail.memory.reading_buffer()
+        length = len(tail.stash)
+        scratch = tail.memory.scratch
+        scratch[:length] = tail.stash
         return scratch[length:]
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._holding is not None:
-            self._end += nbytes
-            self._handle(self._holding, self._start, self._end)
-        elif self._stash is None:
-            self._handle(self._memory.scratch, 0, nbytes)
+        tail = self._tail
+        if tail.holding is not None:
+            tail.end += nbytes
+            self._handle(tail.holding, tail.start, tail.end)
+        elif tail.stash is None:
+            self._handle(tail.memory.scratch, 0, nbytes)
         else:
             # `get_buffer` has put the stash in front.
-            self._handle(self._memory.scratch, 0, len(self._stash) + nbytes)
+            self._handle(tail.memory.scratch, 0, len(tail.stash) + nbytes)
 
     def eof_received(self) -> bool:
-        """The peer sends no more; it still gets the replies it waits for."""
-        if self.connection is None:
+        """The peer sends no more; it still gets the replies it waits for, unless they are such that nobody must have
+        them in vain."""
+        if self.connection is None or self.connection.needs_its_peer:
             return False
         self._close_soon(when_answered=True)
         return True
@@ -160,8 +156,8 @@ class Client(asyncio.BufferedProtocol):
     # The node's side.
 
     def on_ready(self) -> None:
-        """Replies became ready, or the node can take more requests. Sent at the end of the turn."""
-        if not self._handling and not self._ready:
+        """Replies became ready, or the node can take more requests. Sent at the end of the turn, or by `_handle`."""
+        if not self._ready and (not self._handling or _awaits_sent(self.connection)):
             self._ready = True
             self._clients.mark_ready(self)
 
@@ -177,6 +173,7 @@ class Client(asyncio.BufferedProtocol):
             self.abort("a bug")
             return
         self._send_outbox()
+        _tell_sent(self.connection, self.sender)
         if self._waits & WAITS_FOR_NODE and not self._in_line:
             self._take_up_again()
         self._close_if_answered()
@@ -215,12 +212,12 @@ class Client(asyncio.BufferedProtocol):
         if self.partial_since_ms and not self._waits & ~WAITS_FOR_MEMORY:
             waited_ms = now_ms - self.partial_since_ms
             if waited_ms > limits.frame_complete_ms:
-                came_bytes = self._tail_bytes() - self._seen_bytes
+                came_bytes = len(self._tail) - self._seen_bytes
                 if came_bytes * 1000 < waited_ms * FAIR_BYTES_PER_SECOND:
                     self.abort(f"its request was still incomplete after {waited_ms} ms")
                     return
                 self.partial_since_ms = now_ms
-                self._seen_bytes = self._tail_bytes()
+                self._seen_bytes = len(self._tail)
         if now_ms - self.active_ms > limits.connection_idle_ms and not (self.connection and self.connection.pending):
             self.abort(f"idle for {now_ms - self.active_ms} ms")
 
@@ -263,7 +260,7 @@ class Client(asyncio.BufferedProtocol):
             return
         self.active_ms = now_ms = self._clients.clock.monotonic_ms()
         self._handling = True
-        if offered := view is self._holding and len(view) >= GIVEN_BYTES_MIN:
+        if offered := view is self._tail.holding and len(view) >= GIVEN_BYTES_MIN:
             connection.offered = True
         try:
             handled = connection.receive(view[start:end] if start or end < len(view) else view, now_ms)
@@ -279,7 +276,7 @@ class Client(asyncio.BufferedProtocol):
         finally:
             self._handling = False
             if offered:
-                self._end_offer(connection)
+                _end_offer(connection, self._tail)
         if handled == end - start:
             if self.partial_since_ms:
                 self._drop_tail()
@@ -289,13 +286,6 @@ class Client(asyncio.BufferedProtocol):
                 self._in_line = True
                 self._clients.stand_in_line(self)
         self._clients.turn.check_deadline()
-
-    def _end_offer(self, connection: ServedConnection) -> None:
-        connection.offered = False
-        if connection.kept and self._holding is not None:
-            connection.kept = False
-            self._memory.give_away(self._holding)
-            self._holding = None
 
     def _send_outbox(self) -> None:
         connection, sender = self.connection, self.sender
@@ -329,12 +319,13 @@ class Client(asyncio.BufferedProtocol):
         self._waits &= ~WAITS_FOR_NODE
         if self.partial_since_ms:
             self.partial_since_ms = self._clients.clock.monotonic_ms()  # the time it had to wait is not its own
-            if self._holding is not None:
-                self._handle(self._holding, self._start, self._end)
-            elif self._stash is not None:
-                scratch = self._memory.scratch
-                scratch[: len(self._stash)] = self._stash
-                self._handle(scratch, 0, len(self._stash))
+            tail = self._tail
+            if tail.holding is not None:
+                self._handle(tail.holding, tail.start, tail.end)
+            elif tail.stash is not None:
+                scratch = tail.memory.scratch
+                scratch[: len(tail.stash)] = tail.stash
+                self._handle(scratch, 0, len(tail.stash))
         if not self._waits and self._transport is not None:
             self._transport.resume_reading()
 
@@ -372,6 +363,7 @@ class Client(asyncio.BufferedProtocol):
         if self._waits & WAITS_FOR_PEER and sender.queued_bytes <= self._queued_bytes_max() // 2:
             self._waits &= ~WAITS_FOR_PEER
             self._take_up_again()
+        _tell_sent(self.connection, sender)
         self._close_if_answered()
 
     def _on_broken(self, error: Exception) -> None:
@@ -379,90 +371,47 @@ class Client(asyncio.BufferedProtocol):
             log.warning("%s: a reply could not be sent: %s", self.peer, error)
         self.abort(str(error))
 
-    # The tail: bytes received and not handled.
-
-    def _tail_bytes(self) -> int:
-        if self._holding is not None:
-            return self._end - self._start
-        return len(self._stash) if self._stash is not None else 0
+    # What is not handled yet.
 
     def _keep_tail(self, view: memoryview, position: int, end: int, *, began: bool) -> None:
-        connection = self.connection
+        connection, memory = self.connection, self._tail.memory
         if connection is None:
             return
         if began:
             self.partial_since_ms = self.active_ms
             self._seen_bytes = 0
-            self._memory.forget(self)
-        size = end - position
-        if size <= STASH_BYTES_MAX:
-            self._stash_tail(view, position, end)
-        elif connection.paused:
-            # Whole frames that wait: no room for more is needed.
-            self._hold(view, position, end, size)
-        else:
-            wanted = bytes_wanted(max(connection.needed, size + 1), size)
-            if end == len(view):
-                wanted = max(wanted, EAGER_BYTES)  # the buffer was full: this peer sends faster than we read
-            if not self._make_room(view, position, end, wanted):
-                self._stop_reading(WAITS_FOR_MEMORY)
-                self._memory.waiting.append(self)
+            memory.forget(self)
+        if not self._tail.keep(view, position, end, connection.needed, waits=connection.paused):
+            self._stop_reading(WAITS_FOR_MEMORY)
+            memory.waiting.append(self)
         if connection.paused:
             self._stop_reading(WAITS_FOR_NODE)
             if began and not self._waits & WAITS_FOR_PEER:
                 # It may have paused only because its outbox was full. It goes on in the next turn, after the others.
                 self.on_ready()
 
-    def _make_room(self, view: memoryview, position: int, end: int, wanted: int) -> bool:
-        """Hold the tail with room for `wanted` bytes in all. False if memory is short: held, but without room."""
-        holding = self._holding
-        if holding is not None and wanted <= len(holding):
-            size = end - position
-            if position:
-                holding[:size] = holding[position:end]
-            self._start, self._end = 0, size
-            return True
-        if not self._memory.has_room(wanted, self):
-            if holding is None and end - position < SCRATCH_BYTES:
-                self._stash_tail(view, position, end)
-            elif holding is None:
-                self._hold(view, position, end, end - position)  # a large buffer was given away: not more than this
-            else:
-                self._start, self._end = position, end
-            return False
-        self._hold(view, position, end, wanted)
-        return True
-
-    def _hold(self, view: memoryview, position: int, end: int, wanted: int) -> None:
-        if view is self._holding and wanted <= end - position:
-            self._start, self._end = position, end
-            return
-        size = end - position
-        if view is self._holding and not position and (grown := self._memory.grow(view, wanted)) is not None:
-            self._holding, self._start, self._end = grown, 0, size
-            return
-        buffer = self._memory.take(wanted, self.connection.needed if self.connection is not None else 0)
-        buffer[:size] = view[position:end]
-        self._let_go()
-        self._holding, self._start, self._end = buffer, 0, size
-
-    def _stash_tail(self, view: memoryview, position: int, end: int) -> None:
-        stash = bytearray(view[position:end])
-        self._let_go()
-        self._stash = stash
-        self._memory.used_bytes += len(stash)
-
-    def _let_go(self) -> None:
-        if self._holding is not None:
-            self._memory.give_back(self._holding)
-            self._holding = None
-        if self._stash is not None:
-            self._memory.used_bytes -= len(self._stash)
-            self._stash = None
-
     def _drop_tail(self) -> None:
-        self._let_go()
+        self._tail.let_go()
         self.partial_since_ms = 0
-        self._memory.forget(self)
-        if self._memory.waiting:
+        self._tail.memory.forget(self)
+        if self._tail.memory.waiting:
             self._clients.wake_memory()
+
+
+def _end_offer(connection: ServedConnection, tail: Tail) -> None:
+    connection.offered = False
+    if connection.kept and tail.holding is not None:
+        connection.kept = False
+        tail.give_away()
+
+
+def _awaits_sent(connection: ServedConnection | None) -> bool:
+    return connection is not None and connection.awaits_sent
+
+
+def _tell_sent(connection: ServedConnection | None, sender: Sender | None) -> None:
+    """To a reply that is made as fast as it is read."""
+    if connection is None or sender is None or not connection.awaits_sent:
+        return
+    if sender.is_idle and not connection.outbox:
+        connection.sent()

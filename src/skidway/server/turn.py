@@ -18,7 +18,7 @@ from time import perf_counter_ns
 
 from skidway.ports import Clock
 from skidway.runtime.jobs import Job, Lane
-from skidway.runtime.turn_driver import TurnDriver
+from skidway.runtime.turn import TurnDriver
 from skidway.server.collecting import Collecting
 from skidway.server.measures import ShellMeasures
 from skidway.server.served import ServedNode

@@ -13,6 +13,20 @@ from skidway.sim.clients.producers import ProducerPlan
 from skidway.sim.world.events import MS
 
 FAULT_GAP_MS = 1_500
+DELETED = "y0"
+"""A topic that an administrator deletes and makes again, where a plan has it. Nobody reads it."""
+COMPACTED = "z0"
+"""A topic that is compacted, where a plan has it. Only transactions write to it, and only who reads what is committed
+reads it: of what was aborted nothing stays."""
+TRIMMED = "w0"
+"""A topic whose beginning an administrator deletes, where a plan has it. Only share groups read it."""
+KEYS = 7
+
+
+def key_of(value: bytes) -> bytes:
+    """Under which a value stands in a compacted topic: some have a key of their own, others replace each other."""
+    number = int(value.partition(b"/")[2].partition(b"=")[0])
+    return value if number % 3 == 0 else b"%d" % (number % KEYS)
 
 
 @dataclass(slots=True)
@@ -85,15 +99,20 @@ class Plan:
         )
 
 
+def lasting_topics(plan: Plan) -> dict[str, int]:
+    """Those that keep all that is written, and how many partitions they have."""
+    return {topic.name: topic.partitions for topic in plan.topics if topic.name not in (DELETED, COMPACTED, TRIMMED)}
+
+
 ONE_NODE = ["power", "power", "kill", "stop", "pause", "cut", "cut one way", "reset", "clock", "full", "bad sync",
             "op", "op", "slow", "topics"]  # fmt: skip
 MANY_NODES = ["power", "power", "power", "kill", "stop", "pause", "pause", "cut", "cut", "cut one way", "cut pair",
               "cut clients", "reset", "clock", "full", "bad sync", "op", "slow", "all", "two", "elect", "reassign",
               "topics"]  # fmt: skip
 LOSSES = ("tail", "lost files", "bad metadata", "lost directory", "old backup", "lost disk")
-"""See `losses`. The last one comes with `MORE_LOSSES`."""
+"""See `losses`. The last one comes by itself, later."""
 MORE_LOSSES = ("lost disk", "lost beginning", "lost vote")
-LATER = (("voters", "flip"), ("join", "drain"), ("rot",), LOSSES, MORE_LOSSES)
+LATER = (("voters", "flip"), ("join", "drain"), ("rot",), LOSSES, MORE_LOSSES, ("lost disk",))
 """Kinds that came later, for several nodes (losses for one as well), each time from a stream of its own: what a seed
 drew before, it still draws."""
 NEWEST = len(LATER)
@@ -107,6 +126,8 @@ LOSSES_MAX = 3
 MORE_LOSSES_SINCE = 5
 MORE_LOSSES_CHANCE = 0.25
 MORE_LOSSES_MAX = 2
+LOST_DISK_SINCE = 6
+LOST_DISK_CHANCE = 0.15
 LEFT_OUT = (0.3, 0.7)
 """How many seeds do without them: with more machines a run is slower."""
 SCRUB_MS = [700, 2_000]
@@ -171,6 +192,8 @@ def _draw_what_came_later(plan: Plan, later: int) -> None:
         _add_losses(plan)
     if later >= MORE_LOSSES_SINCE:
         _add_more_losses(plan)
+    if later >= LOST_DISK_SINCE and plan.nodes > 1:
+        _add_lost_disk(plan)
 
 
 def _draw_classic_members(plan: Plan) -> None:
@@ -218,10 +241,17 @@ def _add_more_losses(plan: Plan) -> None:
     random = Random(f"{plan.seed}/more losses")
     if random.random() >= MORE_LOSSES_CHANCE:
         return
-    # Not the lost disk yet: seed 30001087 with one in its plan ends in `liveness`.
     drawn = _draw_faults(plan, random, list(MORE_LOSSES[1:]), FAULT_GAP_MS)
     chosen = random.sample(drawn, min(len(drawn), random.randrange(1, MORE_LOSSES_MAX + 1)))
     plan.faults = sorted([*plan.faults, *chosen], key=lambda fault: fault.at_ms)
+
+
+def _add_lost_disk(plan: Plan) -> None:
+    """One, in some of the seeds with several nodes."""
+    random = Random(f"{plan.seed}/lost disk")
+    drawn = _draw_faults(plan, random, ["lost disk"], FAULT_GAP_MS)
+    if random.random() < LOST_DISK_CHANCE and drawn:
+        plan.faults = sorted([*plan.faults, random.choice(drawn)], key=lambda fault: fault.at_ms)
 
 
 def _lighten(plan: Plan) -> None:

@@ -13,12 +13,17 @@ from skidway.sim.clients.near_readers import NearReader
 from skidway.sim.clients.producers import Producer
 from skidway.sim.clients.readers import Reader
 from skidway.sim.faults.growth import Growth
+from skidway.sim.faults.levels import Levels
 from skidway.sim.faults.nemesis import Nemesis
+from skidway.sim.faults.share_topics import ShareTopics
+from skidway.sim.faults.state_topics import StateTopics
 from skidway.sim.laws.history import History
 from skidway.sim.laws.invariants import Invariants
-from skidway.sim.plan import NEWEST, Plan, draw_plan
+from skidway.sim.plan import DELETED, NEWEST, Plan, draw_plan, lasting_topics
+from skidway.sim.share_plan import SharePlan
+from skidway.sim.shares import Shares, lanes_of
 from skidway.sim.trace import Trace
-from skidway.sim.transactional_plan import TransactionalPlan
+from skidway.sim.transactional_plan import LOWERED, RAISED, TransactionalPlan
 from skidway.sim.transactions import Transactions
 from skidway.sim.workload import Admin, make_clients
 from skidway.sim.world import guard
@@ -28,6 +33,8 @@ from skidway.sim.world.network import Network
 
 CONVERGE_S = 90
 READ_S = 60
+SETTLE_US = 3 * SECOND
+"""So long everybody goes on after the last fault; transactions are many."""
 
 
 @dataclass(slots=True)
@@ -67,17 +74,32 @@ class Run:
         growth = Growth(self.admin, self.cluster, self.admin.voting)
         self.nemesis.operations.update(self.admin.operations)
         self.nemesis.elect_uncleanly = self.admin.elect_uncleanly
+        self.admin.voting.halted = lambda: self.nemesis.losses.was_disk_lost
+        self.nemesis.losses.are_voters_unsure = lambda: self.admin.voting.is_unsure
         self.history.rotten = self.nemesis.damage.rotten
         self.invariants.is_rotten = self.nemesis.damage.is_rotten
         self.invariants.is_lost = self.nemesis.damage.is_lost
         self.nemesis.damage.on_wiped = self.invariants.on_wiped
         self.nemesis.operations.update({"join": growth.join, "drain": growth.drain})
         self.transactions: Transactions | None = None
+        self.levels: Levels | None = None
         if isinstance(plan, TransactionalPlan):
             self.transactions = Transactions(
                 self.world, self.network, self.cluster, plan, self.history, self.invariants
             )
             self.transactions.logs.on_decided = self.nemesis.decisions.on_decided
+            self.transactions.laws.on_asked = self.nemesis.decisions.on_asked
+            state_topics = StateTopics(self.admin, plan.nodes, [each for each in plan.topics if each.name == DELETED])
+            self.nemesis.operations.update(state_topics.operations)
+            self.levels = Levels(self.admin)
+            self.nemesis.operations.update({RAISED: self.levels.raise_level, LOWERED: self.levels.lower_level})
+
+        self.shares: Shares | None = None
+        if isinstance(plan, SharePlan):
+            self.shares = Shares(
+                self.world, self.network, self.cluster, plan, self.history, self.invariants, self.admin
+            )
+            self.nemesis.operations.update(ShareTopics(self.admin, self.cluster, plan).operations)
 
     def run(self) -> None:
         world = self.world
@@ -85,9 +107,16 @@ class Run:
         self.admin.start()
         if not world.run_until(lambda: self.admin.is_ready, CONVERGE_S * SECOND):
             raise Violation("liveness", f"the topics were not created within {CONVERGE_S} s")
+        self._set_level()
+        if isinstance(self.plan, SharePlan) and self.shares is not None:
+            self.shares.configure()
+            lanes_of(self.plan)
         self.clients = make_clients(world, self.network, self.cluster, self.plan, self.history, self.invariants.groups)
         if self.transactions is not None:
             self.clients += self.transactions.make_clients()
+        if self.shares is not None:
+            self.shares.watch_growth(self.clients)
+            self.clients += self.shares.make_clients()
         for client in self.clients:
             client.start()
         self.nemesis.begin()
@@ -101,11 +130,21 @@ class Run:
         self.history.check_complete()
         if self.transactions is not None:
             self.transactions.check_end()
+        if self.shares is not None:
+            self.shares.check_end()
+
+    def _set_level(self) -> None:
+        plan, levels = self.plan, self.levels
+        if isinstance(plan, TransactionalPlan) and levels is not None and plan.level != levels.level:
+            levels.ask_for(plan.level)
+            if not self.world.run_until(lambda: levels.level == plan.level, CONVERGE_S * SECOND):
+                raise Violation("liveness", f"transaction.version was not set within {CONVERGE_S} s")
 
     def _converge(self) -> None:
         """After the faults nobody may stay stuck."""
         world = self.world
-        world.run(world.now_us + 3 * SECOND)
+        settle_us = SETTLE_US if self.transactions is None and self.shares is None else SETTLE_US // 6
+        world.run(world.now_us + settle_us)
         producers = [client for client in self.clients if isinstance(client, Producer)]
         for producer in producers:
             producer.producing = False
@@ -114,6 +153,8 @@ class Run:
             raise Violation("liveness", f"{CONVERGE_S} s after the last fault {stuck} still wait for an answer")
         if self.transactions is not None:
             self.transactions.converge()
+        if self.shares is not None:
+            self.shares.converge()
         members = [client for client in self.clients if isinstance(client, Member)]
         if members and not world.run_until(lambda: self._groups_are_done(members), CONVERGE_S * SECOND):
             state = {member.place: {str(key): p.offset for key, p in member.positions.items()} for member in members}
@@ -160,7 +201,7 @@ class Run:
         return True
 
     def _read_all(self) -> None:
-        counts = {topic.name: topic.partitions for topic in self.plan.topics}
+        counts = lasting_topics(self.plan)
         last = Reader(self.world, self.network, "last", self.cluster.addresses, counts, self.history)
         last.start()
 

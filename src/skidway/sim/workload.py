@@ -16,7 +16,9 @@ from skidway.sim.clients.readers import Reader
 from skidway.sim.faults.voting import VoterChanges
 from skidway.sim.laws.groups import GroupLaws
 from skidway.sim.laws.history import History
-from skidway.sim.plan import Plan, TopicPlan
+from skidway.sim.plan import Plan, TopicPlan, lasting_topics
+from skidway.sim.share_plan import SharePlan
+from skidway.sim.transactional_plan import TransactionalPlan
 from skidway.sim.world.cluster import Cluster, rack_of
 from skidway.sim.world.events import World
 from skidway.sim.world.network import Address, Network
@@ -67,16 +69,23 @@ class Admin(Client):
 
     def _make_missing(self) -> None:
         for topic in list(self._missing.values()):
-            self._create(topic, lambda code, topic=topic: self._on_made(topic, code))  # type: ignore[misc]
+            self._make(topic)
+
+    def _make(self, topic: TopicPlan) -> None:
+        self.create(topic, lambda code: self._on_made(topic, code))
 
     def _on_made(self, topic: TopicPlan, code: int) -> None:
         if code in FINE:
             self._missing.pop(topic.name, None)
             self.refresh()
+        elif isinstance(self.plan, SharePlan) or (
+            isinstance(self.plan, TransactionalPlan) and not self.plan.asks_for_all
+        ):
+            self.after(RETRY_MS, lambda: self._make(topic))
         else:
             self.after(RETRY_MS, self._make_missing)
 
-    def _create(self, topic: TopicPlan, respond: Callable[[int], None]) -> None:
+    def create(self, topic: TopicPlan, respond: Callable[[int], None]) -> None:
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -100,7 +109,7 @@ class Admin(Client):
         if random.random() < 0.5:
             configs = {"flush": random.choice(["sync", "os"])}
             replicas = min(3, self.plan.nodes)
-            self._create(TopicPlan(name, 1 + random.randrange(3), replicas, configs), lambda code: None)
+            self.create(TopicPlan(name, 1 + random.randrange(3), replicas, configs), lambda code: None)
         else:
             request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=3_000)
             self.ask(-1, request, _nothing)
@@ -140,7 +149,7 @@ def _nothing(reply: Any) -> None:
 
 def _reader(world: World, network: Network, cluster: Cluster, plan: Plan, number: int, history: History) -> Reader:
     place, addresses = f"r{number}", cluster.addresses
-    counts = {topic.name: topic.partitions for topic in plan.topics}
+    counts = lasting_topics(plan)
     if plan.racks:
         return NearReader(world, network, place, addresses, counts, history, rack_of(plan, number))
     return Reader(world, network, place, addresses, counts, history)
@@ -153,7 +162,7 @@ def make_clients(
     clients: list[Client] = []
     for number, producer_plan in enumerate(plan.producers):
         clients.append(Producer(world, network, f"p{number}", addresses, producer_plan, history))
-    counts = {topic.name: topic.partitions for topic in plan.topics}
+    counts = lasting_topics(plan)
     for number in range(plan.readers):
         clients.append(_reader(world, network, cluster, plan, number, history))
     for group in plan.groups:

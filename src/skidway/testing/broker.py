@@ -22,7 +22,8 @@ from types import TracebackType
 from skidway.testing import bytecode
 
 READY = re.compile(rb"^skidway \S+ ready on (?:[A-Z0-9_-]+=)?(\[[^\]\s]+\]|[^:\s]+):(\d+)", re.MULTILINE)
-START_TIMEOUT_S = 30.0
+HTTP = re.compile(r"^skidway \S+ ready on .*?HTTP=([^\s;,]+)", re.MULTILINE)
+START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 45.0
 """A stop waits for the last syncs, for 30 s at most."""
 OUTPUT_BYTES_SHOWN = 8_000
@@ -48,8 +49,10 @@ class Broker:
         self.data_dir = Path(data_dir) if data_dir is not None else Path(self._own.name, "data")
         self.host = host
         self.port = port
-        # Nobody wants to wait in a test for members that do not come; a later flag of the same name wins.
-        self._arguments = ["--set", "groups.initial_rebalance_delay_ms=0", *_flags(settings), *arguments]
+        # Nobody wants to wait in a test for members that do not come, nor should brokers of many tests at once want the
+        # port for HTTP; a later flag of the same name wins.
+        waits = ["--set", "groups.initial_rebalance_delay_ms=0"]
+        self._arguments = ["--no-http", *waits, *_flags(settings), *arguments]
         self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
@@ -73,6 +76,14 @@ class Broker:
     def bootstrap(self) -> str:
         """What a client takes as `bootstrap.servers`."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def http(self) -> str:
+        """Where a broker with `http="127.0.0.1:0"` answers HTTP, as `http://127.0.0.1:1234`."""
+        found = HTTP.findall(self.output)
+        if not found:
+            raise BrokerFailed(f'it does not answer HTTP; Broker(http="127.0.0.1:0") does{self._printed()}')
+        return f"http://{found[-1]}"
 
     @property
     def running(self) -> bool:

@@ -29,7 +29,7 @@ from skidway.testing.broker import Broker, BrokerFailed
 from skidway.testing.network import Network
 
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 PATIENCE_S = 30.0
 REPLY_TIMEOUT_MS = 2_000
 PAUSE_S = 0.02

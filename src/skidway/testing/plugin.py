@@ -3,6 +3,7 @@
 - `broker`: one for the whole session (one per worker under pytest-xdist); started when first asked for.
 - `fresh_broker`: one of its own for the test, on an empty data directory.
 - `kafka_topic`: the name of a new topic with one partition on `broker`.
+- `share_group`: the name of a new share group on `broker`, which begins with what a topic has already.
 - `cluster`: three brokers that are one cluster, for this test alone; nodes can be killed, paused and cut off.
 
 Settings: override the session fixture `broker_settings` to return keywords for `skidway.testing.Broker`, or mark a
@@ -68,4 +69,17 @@ def kafka_topic(broker: "Broker") -> str:
     name = f"topic-{secrets.token_hex(6)}"
     with Cluster(broker.bootstrap) as cluster:
         Admin(cluster).create_topic(name, partitions=1)
+    return name
+
+
+@pytest.fixture
+def share_group(broker: "Broker") -> str:
+    """The name of a share group for this test on the shared broker. Other share groups begin with what comes after
+    their first member has joined: a test would have to wait for that."""
+    from skidway.blocking_client.admin import SET, Admin, ConfigChange
+    from skidway.blocking_client.cluster import Cluster
+
+    name = f"group-{secrets.token_hex(6)}"
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).alter_group(name, [ConfigChange("share.auto.offset.reset", SET, "earliest")])
     return name

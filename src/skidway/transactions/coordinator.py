@@ -13,14 +13,16 @@ Where Kafka 4.4 decides otherwise, on purpose:
   In Kafka a new producer id is told again once, and a new epoch also after a transaction in it.
 - AddPartitions without partitions begins nothing.
 - An abort of nothing is complete in the same decision.
-- Aborts by time-out and by newcomers always bump: transactions of version 2 are taken for granted.
+- Transactions are committed together (CommitTogether): Kafka has no such thing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from skidway.errors import (
     ConcurrentTransactions,
@@ -29,11 +31,11 @@ from skidway.errors import (
     InvalidProducerIdMapping,
     InvalidRequest,
     InvalidTransactionTimeout,
-    PolicyViolation,
     ProducerFenced,
     TransactionalIdNotFound,
 )
 from skidway.runtime.replicated import Decision, Now, Operation, TimedMachine
+from skidway.transactions.bounds import Bounds, Footprint, Usage
 from skidway.transactions.ending import AnswerAgain, judge
 from skidway.transactions.operations import (
     AddPartitions,
@@ -51,7 +53,7 @@ from skidway.transactions.operations import (
     VerifyPartitions,
     WriteMarkers,
 )
-from skidway.transactions.records import NAMES, TransactionRecord, status_of
+from skidway.transactions.records import BUMPING_VERSION, NAMES, TransactionRecord, status_of
 from skidway.transactions.settings import TransactionSettings
 from skidway.transactions.together import judge_together
 from skidway.transactions.transaction import (
@@ -75,40 +77,35 @@ PLACES_AT_ONCE_MAX = 20_000
 Decided = Decision[TransactionRecord, Any]
 
 
-@dataclass(slots=True, frozen=True)
-class Before:
+class Before(msgspec.Struct, frozen=True):
     """A note: what the producer of today was before. None: that was another producer, or it knows what it is now."""
 
     transactional_id: str
     producer: Producer | None
 
 
-@dataclass(slots=True, frozen=True)
-class MarkersAsked:
+class MarkersAsked(msgspec.Struct, frozen=True):
     """A note: the effect with this number asks for the markers of a transaction that is ending."""
 
     transactional_id: str
     number: int
 
 
-@dataclass(slots=True, frozen=True)
-class Marked:
+class Marked(msgspec.Struct, frozen=True):
     """A note: these partitions need no marker any more."""
 
     transactional_id: str
     places: frozenset[Place]
 
 
-@dataclass(slots=True, frozen=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True):
     """A note: when time-outs, and when ages are to be looked at next."""
 
     timeouts_ms: int
     ages_ms: int
 
 
-@dataclass(slots=True)
-class Unmarked:
+class Unmarked(msgspec.Struct):
     """Partitions that lack the marker of a transaction that is ending."""
 
     places: frozenset[Place]
@@ -118,16 +115,26 @@ class Unmarked:
 
 class TransactionCoordinator(TimedMachine[TransactionRecord]):
     def __init__(
-        self, settings: TransactionSettings, new_producer_id: Callable[[], int | None], numbers: Iterator[int]
+        self,
+        settings: TransactionSettings,
+        new_producer_id: Callable[[], int | None],
+        numbers: Iterator[int],
+        version: Callable[[], int] = lambda: BUMPING_VERSION,
+        usage: Usage | None = None,
     ) -> None:
         """`new_producer_id` gives one that nobody has had, or None: there is none right now, but there will be.
-        `numbers` of effects are never the same, also for the machine that takes this one's place."""
+        `numbers` of effects are never the same, also for the machine that takes this one's place. `version` is that
+        of the cluster at the moment; what a client asks for goes by its own. `usage` is that of all coordinators of
+        the node; None: there is no other."""
         self.settings = settings
         self.transactions: dict[str, Transaction] = {}
+        self.footprint = Footprint()
+        self._bounds = Bounds(settings, usage or self.footprint)
         self._new_producer_id = new_producer_id
         self._time_out_ms: dict[str, int] = {}
         """Of those under way: after which moment of the wall clock they are aborted."""
         self._numbers = numbers
+        self._version = version
         self._unmarked: dict[str, Unmarked] = {}
         self._before: dict[str, Producer] = {}
         self._timeouts_due_ms = self._ages_due_ms = 0
@@ -140,6 +147,7 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
 
     def apply(self, record: TransactionRecord) -> None:
         key, transaction = record.id, record.transaction
+        self.footprint.replace(self.transactions.get(key), transaction)
         self._time_out_ms.pop(key, None)
         self._unmarked.pop(key, None)
         if transaction is None:
@@ -200,7 +208,7 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
             case ListIds():
                 return Decision([], list(self.transactions))
             case ListTransactions():
-                return Decision([], self._list(operation, now))
+                return Decision([], _listed(self.transactions, operation, now.wall_ms))
             case _:
                 raise AssertionError(f"unknown operation {operation}")
 
@@ -223,7 +231,7 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
             return Decision([_record(again)], Producer(again.producer_id, again.epoch))
         before = Before(known.id, Producer(known.producer_id, known.epoch) if comes_back else None)
         if isinstance(known.state, Ongoing):
-            ending = self._begin_end(known, commit=False, bumps=True, wall_ms=now.wall_ms)
+            ending = self._begin_abort(known, now.wall_ms)
             busy = ConcurrentTransactions(f"the open transaction of {known.id} is aborted first: retry")
             return replace(ending, reply=busy, notes=[*ending.notes, before])
         producer_id = self._draw() if known.is_last_epoch else known.producer_id
@@ -231,14 +239,12 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
         return Decision([_record(taken)], Producer(taken.producer_id, taken.epoch), [before])
 
     def _init_first(self, asked: InitProducer, now: Now) -> Decided:
-        if len(self.transactions) >= self.settings.ids_max:
-            raise PolicyViolation(
-                f"this coordinator has {self.settings.ids_max} transactional ids, and takes no more. Ids that are not "
-                "used expire (transactional.id.expiration.ms)"
-            )
-        producer_id = self._draw()
-        first = Transaction(asked.transactional_id, producer_id, 0, asked.timeout_ms, Empty(), now.wall_ms, producer_id)
-        return Decision([_record(first)], Producer(producer_id, 0))
+        self._bounds.check_new_id(asked.transactional_id, len(self.transactions))
+        producer_id, epoch = self._draw(), self.settings.first_epoch
+        first = Transaction(
+            asked.transactional_id, producer_id, epoch, asked.timeout_ms, Empty(), now.wall_ms, producer_id
+        )
+        return Decision([_record(first)], Producer(producer_id, epoch))
 
     def _has_missed_answer(self, known: Transaction, asked: InitProducer) -> bool:
         """Of a producer that says who it was: whether it has not heard that it has another epoch; else it is up to
@@ -258,8 +264,7 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
         places = frozenset(asked.places)
         if isinstance(known.state, Ongoing) and places <= known.state.places:
             return Decision([], None)
-        if len(known.places | places) > self.settings.partitions_max:
-            raise PolicyViolation(f"a transaction has at most {self.settings.partitions_max} partitions")
+        self._bounds.check_places(len(known.places), len(known.places | places))
         if not places:
             return Decision([], None)
         # Who begins a transaction knows its epoch. A call of before that, delivered late, is nobody's.
@@ -292,10 +297,11 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
         return self._begin_end(known, commit=asked.commit, bumps=asked.bumps, wall_ms=now.wall_ms)
 
     def _commit_together(self, asked: CommitTogether, now: Now) -> Decided:
-        verdict = judge_together(self.transactions, asked.participants)
+        verdict = judge_together(self.transactions, asked.participants, self._version())
         known = [self.transactions[each.transactional_id] for each in asked.participants]
         if isinstance(verdict, AnswerAgain):
             return Decision([], [Producer(*each.successor) for each in known])
+        self._bounds.check_together(known)
         decision: Decided = Decision([], [])
         for each in known:
             one = self._begin_end(each, commit=True, bumps=True, wall_ms=now.wall_ms)
@@ -304,6 +310,12 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
             decision.notes += one.notes
             decision.reply.append(one.reply)
         return decision
+
+    def _begin_abort(self, known: Transaction, wall_ms: int) -> Decided:
+        """Which its producer did not ask for, and hears of by being fenced: the epoch grows whatever the version."""
+        if self._version() >= BUMPING_VERSION:
+            return self._begin_end(known, commit=False, bumps=True, wall_ms=wall_ms)
+        return self._begin_end(known.fenced(), commit=False, bumps=False, wall_ms=wall_ms)
 
     def _begin_end(self, known: Transaction, *, commit: bool, bumps: bool, wall_ms: int) -> Decided:
         next_producer_id = self._draw() if bumps and known.is_last_epoch else NO_PRODUCER
@@ -322,8 +334,8 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
 
     def _marked(self, asked: MarkersWritten, now: Now) -> Decided:
         unmarked = self._unmarked.get(asked.transactional_id)
-        if unmarked is None or unmarked.number != asked.number:
-            return Decision([], None)  # an answer about an earlier transaction
+        if unmarked is None or unmarked.number != asked.number:  # an answer about an earlier transaction
+            return Decision([], None)
         return self._without(asked.transactional_id, frozenset(asked.places), now)
 
     def _without(self, key: str, places: frozenset[Place], now: Now) -> Decided:
@@ -337,6 +349,8 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
         if not gone:
             return decision  # topics came or changed
         for key, unmarked in self._unmarked.items():
+            if len(decision.records) >= AT_ONCE_MAX:
+                break  # whoever sends markers finds out by itself, a little later
             places = frozenset(place for place in unmarked.places if place[0] in gone)
             if places:
                 one = self._without(key, places, now)
@@ -361,15 +375,12 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
     def _abort_late(self, decision: Decided, now: Now) -> bool:
         """Whether some are left for the next tick."""
         places_count = 0
-        for key, time_out_ms in self._time_out_ms.items():
-            if time_out_ms >= now.wall_ms:
-                continue
-            known = self.transactions[key]
+        for known in (self.transactions[key] for key, at_ms in self._time_out_ms.items() if at_ms < now.wall_ms):
             places_count += len(known.places)
             if len(decision.records) >= AT_ONCE_MAX or (decision.records and places_count > PLACES_AT_ONCE_MAX):
                 return True
             try:
-                one = self._begin_end(known, commit=False, bumps=True, wall_ms=now.wall_ms)
+                one = self._begin_abort(known, now.wall_ms)
             except CoordinatorNotAvailable:
                 continue  # no producer id right now: looked at again
             decision.records += one.records
@@ -390,18 +401,10 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
     # --- what admins ask ---
 
     def _describe(self, asked: DescribeTransaction) -> Description:
-        known = self.transactions.get(asked.transactional_id)
-        if known is None:
+        if (known := self.transactions.get(asked.transactional_id)) is None:
             raise TransactionalIdNotFound(f"{asked.transactional_id} is not known")
         unmarked = self._unmarked.get(known.id)
-        description = _description(known)
-        description.places = sorted(known.places if unmarked is None else unmarked.places)
-        return description
-
-    def _list(self, asked: ListTransactions, now: Now) -> list[Description]:
-        ids = self.transactions if asked.ids is None else asked.ids
-        some = [known for key in ids if (known := self.transactions.get(key)) is not None]
-        return [_description(known) for known in some if _passes(known, asked, now.wall_ms)]
+        return _description(known, sorted(known.places if unmarked is None else unmarked.places))
 
     def _draw(self) -> int:
         producer_id = self._new_producer_id()
@@ -424,9 +427,15 @@ def _markers(ending: Transaction, places: frozenset[Place], number: int) -> Writ
     return WriteMarkers(ending.id, number, ending.producer_id, ending.epoch, state.commit, ending.bumps, places)
 
 
-def _description(known: Transaction) -> Description:
+def _description(known: Transaction, places: Sequence[Place] = ()) -> Description:
     state = NAMES[status_of(known.state)]
-    return Description(known.id, known.producer_id, known.epoch, state, known.timeout_ms, known.started_ms)
+    return Description(known.id, known.producer_id, known.epoch, state, known.timeout_ms, known.started_ms, [*places])
+
+
+def _listed(transactions: Mapping[str, Transaction], asked: ListTransactions, wall_ms: int) -> list[Description]:
+    ids = transactions if asked.ids is None else asked.ids
+    some = filter(None, map(transactions.get, ids))
+    return [_description(known) for known in some if _passes(known, asked, wall_ms)]
 
 
 def _passes(known: Transaction, asked: ListTransactions, wall_ms: int) -> bool:

@@ -10,8 +10,9 @@ Where Kafka 4.4 answers otherwise, on purpose:
   hear that its transaction was committed when its successor's was, and get its successor's epoch.
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from skidway.errors import (
     ConcurrentTransactions,
@@ -24,13 +25,11 @@ from skidway.transactions.operations import EndTransaction
 from skidway.transactions.transaction import LAST_EPOCH, Ended, Ending, Ongoing, Transaction
 
 
-@dataclass(slots=True, frozen=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     """As it asks."""
 
 
-@dataclass(slots=True, frozen=True)
-class AnswerAgain:
+class AnswerAgain(msgspec.Struct, frozen=True):
     """It has ended so already."""
 
 

@@ -5,22 +5,21 @@ ProducerFenced is up to the handlers, and so is an id without a character.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from skidway.errors import ErrorCode
 from skidway.runtime.replicated import Operation
 from skidway.transactions.transaction import NO_EPOCH, NO_PRODUCER, Place
 
 
-@dataclass(slots=True, frozen=True)
-class Producer:
+class Producer(Struct, frozen=True):
     """Under which number and in which epoch to write from now on."""
 
     id: int
     epoch: int
 
 
-@dataclass(slots=True)
 class InitProducer(Operation[Producer]):
     """A producer takes its transactional id, or takes it again. What another one left open under it is aborted first:
     until that is done the answer is ConcurrentTransactions."""
@@ -32,7 +31,6 @@ class InitProducer(Operation[Producer]):
     epoch: int = NO_EPOCH
 
 
-@dataclass(slots=True)
 class AddPartitions(Operation[None]):
     """Answered when it is known for good that the partitions are in the transaction. `bumps`: see Transaction."""
 
@@ -43,7 +41,6 @@ class AddPartitions(Operation[None]):
     bumps: bool = False
 
 
-@dataclass(slots=True)
 class VerifyPartitions(Operation[list[ErrorCode]]):
     """A partition's leader asks whether a producer may write there: one code for each place."""
 
@@ -53,7 +50,6 @@ class VerifyPartitions(Operation[list[ErrorCode]]):
     places: list[Place]
 
 
-@dataclass(slots=True)
 class EndTransaction(Operation[Producer]):
     """`bumps`: the client knows that its epoch grows at every end, and takes the new one from the answer."""
 
@@ -64,8 +60,7 @@ class EndTransaction(Operation[Producer]):
     bumps: bool = False
 
 
-@dataclass(slots=True)
-class Participant:
+class Participant(Struct):
     """One transaction among those that are committed together: under which id, and which producer it has now."""
 
     transactional_id: str
@@ -73,7 +68,6 @@ class Participant:
     epoch: int
 
 
-@dataclass(slots=True)
 class CommitTogether(Operation[list[Producer]]):
     """All of them or none: Skidway's own, for jobs whose tasks each write a transaction. Every one has to be open in
     just that epoch. Who asks again because no answer came gets it again. All epochs grow, and the answer has the new
@@ -82,7 +76,6 @@ class CommitTogether(Operation[list[Producer]]):
     participants: list[Participant]
 
 
-@dataclass(slots=True)
 class MarkersWritten(Operation[None]):
     """Partitions have the marker that an effect asked for, or are gone for good."""
 
@@ -93,21 +86,18 @@ class MarkersWritten(Operation[None]):
     places: list[Place]
 
 
-@dataclass(slots=True)
 class TopicsDeleted(Operation[None]):
     """Their partitions need no markers any more."""
 
     topics: list[str]
 
 
-@dataclass(slots=True)
 class Tick(Operation[None]):
     age_wall_ms: int
     """The wall clock for what is forgotten by age."""
 
 
-@dataclass(slots=True)
-class Description:
+class Description(Struct):
     transactional_id: str
     producer_id: int
     epoch: int
@@ -118,17 +108,14 @@ class Description:
     """Those that have no marker yet."""
 
 
-@dataclass(slots=True)
 class DescribeTransaction(Operation[Description]):
     transactional_id: str
 
 
-@dataclass(slots=True)
 class ListIds(Operation[list[str]]):
     """All there are: to look at some of them at a time."""
 
 
-@dataclass(slots=True)
 class ListTransactions(Operation[list[Description]]):
     """All that every filter lets pass; `places` stay empty. As in Kafka, the time counts from the start of the last
     transaction, whether it has ended or not, and an id that has had none passes."""
@@ -141,8 +128,7 @@ class ListTransactions(Operation[list[Description]]):
     matches: Callable[[str], bool] | None = None
 
 
-@dataclass(slots=True, frozen=True)
-class WriteMarkers:
+class WriteMarkers(Struct, frozen=True):
     """An effect: every partition gets a marker, however often that has to be tried. Without partitions (only where
     Kafka wrote the record) MarkersWritten follows, too."""
 

@@ -1,25 +1,29 @@
 """Records of `__transaction_state` <-> bytes, as Kafka writes them.
 
-Key version 0, value version 1 (0 is read, too). A record without a value takes its id away. What should be readable
-and is not raises StorageError.
+Key version 0. Value version 1, or 0 as long as `transaction.version` is 0: that has neither the producer ids before and
+after nor whether epochs grow. Both are read. A record without a value takes its id away. What should be readable and is
+not raises StorageError.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 
+import msgspec
+
 from skidway.errors import ProtocolError, StorageError
-from skidway.ports import Buffer, FileSlice
+from skidway.ports import Buffer
 from skidway.records.record import Record
 from skidway.runtime.log_store import Format
 from skidway.transactions.transaction import Empty, Ended, Ending, Ongoing, Place, State, Transaction
 from skidway.wire.compile import Codec
 from skidway.wire.message import Message
-from skidway.wire.registry import codec
+from skidway.wire.registry import codec, encoded
 from skidway.wire.schema.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
 
 KEY_VERSION = 0
-VALUE_VERSION = 1
+VALUE_VERSION_FIRST, VALUE_VERSION = 0, 1
+EXTENDED_VERSION = 1
+"""The version of transactions from which on values have version 1."""
 BUMPING_VERSION = 2
 """The version of transactions whose epoch grows at every end."""
 
@@ -49,8 +53,7 @@ NAMES = {
 """As ListTransactions and DescribeTransactions call them."""
 
 
-@dataclass(slots=True)
-class TransactionRecord:
+class TransactionRecord(msgspec.Struct):
     id: str
     transaction: Transaction | None
     """None: the id is forgotten."""
@@ -68,7 +71,7 @@ def status_of(state: State) -> Status:
             return Status.COMPLETE_COMMIT if commit else Status.COMPLETE_ABORT
 
 
-def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
+def encode(record: TransactionRecord, value_version: int = VALUE_VERSION) -> tuple[bytes, bytes | None]:
     key = _encode(TransactionLogKey(record.id), KEY_VERSION)
     transaction = record.transaction
     if transaction is None:
@@ -86,7 +89,7 @@ def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
         transaction_start_timestamp_ms=transaction.started_ms,
         client_transaction_version=BUMPING_VERSION if transaction.bumps else 0,
     )
-    return key, _encode(value, VALUE_VERSION)
+    return key, _encode(value, value_version)
 
 
 def _by_topic(places: Iterable[Place]) -> list[PartitionsSchema]:
@@ -97,9 +100,7 @@ def _by_topic(places: Iterable[Place]) -> list[PartitionsSchema]:
 
 
 def _encode(message: Message, version: int) -> bytes:
-    parts: list[Buffer | FileSlice] = [version.to_bytes(2, "big")]
-    _codec(type(message)).encoder(version)(message, parts)
-    return b"".join(part for part in parts if not isinstance(part, FileSlice))
+    return encoded(message, version, version.to_bytes(2, "big"))
 
 
 def decode(key: Buffer, value: Buffer | None) -> TransactionRecord | None:
@@ -157,6 +158,15 @@ def _state(status: Status, started_ms: int, places: frozenset[Place]) -> State:
 
 def _decode_record(record: Record) -> TransactionRecord | None:
     return None if record.key is None else decode(record.key, record.value)
+
+
+def format_at(version: Callable[[], int]) -> Format[TransactionRecord]:
+    """`version` is the `transaction.version` of the moment."""
+
+    def encode_now(record: TransactionRecord) -> tuple[bytes, bytes | None]:
+        return encode(record, VALUE_VERSION if version() >= EXTENDED_VERSION else VALUE_VERSION_FIRST)
+
+    return Format("transaction", encode_now, _decode_record)
 
 
 FORMAT: Format[TransactionRecord] = Format("transaction", encode, _decode_record)

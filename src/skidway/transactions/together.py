@@ -10,9 +10,16 @@ committed and the answer is what is wrong with the first of them.
 
 from collections.abc import Mapping, Sequence
 
-from skidway.errors import InvalidProducerIdMapping, InvalidRequest, InvalidTransactionState, ProtocolError
+from skidway.errors import (
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    InvalidTransactionState,
+    ProtocolError,
+    UnsupportedVersion,
+)
 from skidway.transactions.ending import AnswerAgain, End, Verdict, asks_again, fenced, unknown_producer
 from skidway.transactions.operations import Participant
+from skidway.transactions.records import BUMPING_VERSION
 from skidway.transactions.transaction import Ended, Ending, Ongoing, Transaction
 
 PARTICIPANTS_MAX = 1_000
@@ -28,9 +35,17 @@ def check_participants(participants: Sequence[Participant]) -> None:
         raise InvalidRequest("a transactional id occurs twice among those that are to be committed together")
 
 
-def judge_together(transactions: Mapping[str, Transaction], participants: Sequence[Participant]) -> Verdict:
-    """Raises the refusal."""
+def judge_together(
+    transactions: Mapping[str, Transaction], participants: Sequence[Participant], version: int
+) -> Verdict:
+    """Raises the refusal. `version` is the cluster's `transaction.version`: who asks again is known by an epoch that
+    grew."""
     check_participants(participants)
+    if version < BUMPING_VERSION:
+        raise UnsupportedVersion(
+            f"transactions are committed together only with transaction.version {BUMPING_VERSION}: "
+            f"the cluster uses {version}"
+        )
     known = [(_known(transactions, each), each) for each in participants]
     if all(_was_committed(transaction, each) for transaction, each in known):
         return AnswerAgain()

@@ -10,8 +10,10 @@ the last one that a client gets is LAST_EPOCH, and the one after it appears only
 producer id: at once if a producer asks for one, else when the transaction has ended (`next_producer_id`).
 """
 
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 LAST_EPOCH = 32_766
 MARKERS_LAST_EPOCH = LAST_EPOCH + 1
@@ -23,20 +25,17 @@ Place: TypeAlias = tuple[str, int]
 """Topic and partition."""
 
 
-@dataclass(slots=True, frozen=True)
-class Empty:
+class Empty(msgspec.Struct, frozen=True):
     """A producer has the id; no transaction since."""
 
 
-@dataclass(slots=True, frozen=True)
-class Ongoing:
+class Ongoing(msgspec.Struct, frozen=True):
     started_ms: int
     places: frozenset[Place]
     """None of them only where Kafka wrote the record."""
 
 
-@dataclass(slots=True, frozen=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True):
     """It is decided how it ends; markers are on their way to its partitions."""
 
     commit: bool
@@ -44,8 +43,7 @@ class Ending:
     places: frozenset[Place]
 
 
-@dataclass(slots=True, frozen=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     commit: bool
     started_ms: int = NEVER_STARTED_MS
 
@@ -53,8 +51,7 @@ class Ended:
 State: TypeAlias = Empty | Ongoing | Ending | Ended
 
 
-@dataclass(slots=True, frozen=True)
-class Transaction:
+class Transaction(msgspec.Struct, frozen=True):
     id: str
     producer_id: int
     epoch: int
@@ -113,6 +110,10 @@ class Transaction:
         else:
             ongoing = Ongoing(wall_ms, places)
         return replace(self, state=ongoing, bumps=bumps, updated_ms=wall_ms, previous_producer_id=self.producer_id)
+
+    def fenced(self) -> "Transaction":
+        """The same in the next epoch: whatever the producer still sends is refused."""
+        return replace(self, epoch=min(self.epoch + 1, MARKERS_LAST_EPOCH))
 
     def ending(self, *, commit: bool, bumps: bool, next_producer_id: int, wall_ms: int) -> "Transaction":
         """With `bumps` in the next epoch: whatever the producer still sends in the old one is refused."""

@@ -108,4 +108,9 @@ FACTS = (
     ApiFacts(92, "DeleteShareGroupOffsets", "delete_share_group_offsets", 0, 0, 0),
     # Not Kafka's: far behind its keys.
     ApiFacts(30000, "CommitTransactions", "commit_transactions", 0, 0, 0),
+    ApiFacts(30001, "ReceiveMessages", "receive_messages", 0, 0, 0),
+    ApiFacts(30002, "SettleMessages", "settle_messages", 0, 0, 0),
+    ApiFacts(30003, "CountMessages", "count_messages", 0, 0, 0),
+    ApiFacts(30004, "SendMessages", "send_messages", 0, 0, 0),
+    ApiFacts(30010, "DescribeShareDelivery", "describe_share_delivery", 0, 0, 0),
 )

@@ -27,8 +27,11 @@ class Decoder(Protocol[M_co]):
 
 
 class Encoder(Protocol[M_contra]):
-    def __call__(self, message: M_contra, parts: list[Buffer | FileSlice], /) -> None:
-        """Append the message to `parts`; values of fields that the version does not have are left out."""
+    def __call__(
+        self, message: M_contra, parts: list[Buffer | FileSlice], errors: dict[int, int] | None = None, /
+    ) -> None:
+        """Append the message to `parts`; values of fields that the version does not have are left out. `errors` counts
+        the error codes in it."""
         ...
 
 
@@ -39,7 +42,9 @@ class StepwiseDecoder(Protocol[M_co]):
 
 
 class StepwiseEncoder(Protocol[M_contra]):
-    def __call__(self, message: M_contra, parts: list[Buffer | FileSlice], /) -> Steps[None]:
+    def __call__(
+        self, message: M_contra, parts: list[Buffer | FileSlice], errors: dict[int, int] | None = None, /
+    ) -> Steps[None]:
         """As an `Encoder`, a few hundred array elements at a time."""
         ...
 

@@ -3,12 +3,16 @@
 The encoder appends buffers to a list. Neighbouring fixed-size values, lengths of the non-flexible versions and empty
 tag sections are packed by one struct; what is small and lies side by side is added up into one buffer, because every
 buffer of the list costs again when the reply is framed. Bytes and records are appended as they are, never copied.
+
+`errors` counts the error codes that are written, wherever in the message they are: here they cost a test each, and no
+handler has to count.
 """
 
 from skidway.wire.message import Field, Message
 from skidway.wire.primitives import ARRAYS, FORMATS, SHORT_UVARINTS, STRING_BYTES_MAX, encode_uvarint, write_uuids
 from skidway.wire.source import Layout, Source
 
+ERROR_CODE = "error_code"
 # A zero byte inside a struct format.
 _ZERO_BYTE = "x"
 
@@ -16,7 +20,7 @@ _ZERO_BYTE = "x"
 def encoder_source(cls: type[Message], version: int, *, stepwise: bool = False) -> Source:
     """`stepwise`: of a generator that yields after every STEP_ELEMENTS elements."""
     source = Source(SHORT=SHORT_UVARINTS, uvarint=encode_uvarint, write_uuids=write_uuids)
-    with source.block("def encode(message, parts):"):
+    with source.block("def encode(message, parts, errors=None):"):
         source.line("w = parts.append")
         if stepwise:
             source.line("step = 0")
@@ -64,6 +68,9 @@ class _EncoderWriter:
     def struct(self, value: str, cls: type[Message]) -> None:
         layout = Layout(cls, self._version)
         for field in layout.plain:
+            if field.name == ERROR_CODE:
+                code = f"{value}.{ERROR_CODE}"
+                self._source.line(f"if {code} and errors is not None: errors[{code}] = errors.get({code}, 0) + 1")
             self._value(field, f"{value}.{field.name}", field.kind, self._version in field.nullable)
         if not self._flexible:
             return

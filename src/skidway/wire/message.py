@@ -14,8 +14,9 @@ instance; a default that is a struct is one shared instance that refuses to be c
 Version ranges are written "3", "3-5" or "3+"; `nullable` is one too. A field with a `tag` is tagged in all versions.
 """
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self, cast, dataclass_transform
+
+import msgspec
 
 from skidway.ports import Buffer, FileSlice
 
@@ -50,8 +51,7 @@ def _range(text: str | None) -> VersionRange:
     return NEVER if text is None else VersionRange.parse(text)
 
 
-@dataclass(slots=True)
-class Field:
+class Field(msgspec.Struct):
     """`kind` is a primitive's name, "struct" or "array"; an array's elements are described by `element`/`struct`."""
 
     kind: str

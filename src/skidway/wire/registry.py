@@ -3,8 +3,10 @@
 from importlib import import_module
 from typing import Any, TypeVar
 
+from skidway.ports import Buffer, FileSlice
 from skidway.wire.apis import FACTS, ApiFacts
-from skidway.wire.compile import Codec
+from skidway.wire.compile import Codec, Encoder
+from skidway.wire.framing import joined
 from skidway.wire.message import Message
 
 M = TypeVar("M", bound=Message)
@@ -22,6 +24,20 @@ def codec(message: type[M]) -> Codec[M]:
     if known is None:
         known = _CODECS[message] = Codec(message)
     return known
+
+
+_WRITERS: dict[tuple[type[Message], int], Encoder[Any]] = {}
+
+
+def encoded(message: Message, version: int, before: bytes = b"") -> bytes:
+    """A message that is no request or response, e.g. a record, behind what comes before it."""
+    kind = type(message), version
+    encode = _WRITERS.get(kind)
+    if encode is None:
+        encode = _WRITERS[kind] = codec(type(message)).encoder(version)
+    parts: list[Buffer | FileSlice] = [before]
+    encode(message, parts)
+    return joined(parts)
 
 
 class Api:

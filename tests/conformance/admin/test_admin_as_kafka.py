@@ -12,7 +12,6 @@ import pytest
 from clients import Admin, Client, Message, NotInThisClient
 from confluent_kafka import admin as cka
 from kafka.errors import LogDirNotFoundError, NoError, SecurityDisabledError, UnknownTopicOrPartitionError
-from raw import Connection
 
 import kafka
 from skidway.testing import Broker
@@ -53,7 +52,6 @@ CONFLUENT: dict[str, Callable[[cka.AdminClient], Any]] = {
 }
 THIS_BROKER = 1
 DEFAULT_CONFIG = 5
-UNSUPPORTED_VERSION = 35
 
 
 def failures(asked: Any) -> list[int]:
@@ -156,23 +154,6 @@ def test_the_last_cleanup_policy_can_be_taken_away(admin: Admin, topic: str) -> 
 def test_a_topic_that_nobody_configured_has_no_overrides(admin: Admin, topic: str) -> None:
     """What `kafka-topics --describe --topics-with-overrides` goes by."""
     assert {name for name, config in admin.configs(topic).items() if config.source != DEFAULT_CONFIG} == set()
-
-
-@pytest.mark.skidway_only
-def test_a_transactional_producer_is_told_that_there_are_no_transactions(bootstrap: str) -> None:
-    producer = ck.Producer({"bootstrap.servers": bootstrap, "transactional.id": "t", "log_level": 0})
-    with pytest.raises(ck.KafkaException) as refused:
-        producer.init_transactions(30)
-    error = refused.value.args[0]
-    assert error.fatal()
-    assert "transactions are not available in this version of Skidway" in error.str()
-
-
-@pytest.mark.skidway_only
-def test_clients_that_ask_for_coordinators_in_batches_get_the_reason(wire: Connection) -> None:
-    [found] = wire.call("FindCoordinator", 4, {"key_type": 1, "coordinator_keys": ["t"]})["coordinators"]
-    assert found["error_code"] == UNSUPPORTED_VERSION
-    assert "transactions are not available" in found["error_message"]
 
 
 @pytest.mark.skidway_only

@@ -8,7 +8,6 @@ import kafka.admin as ka
 import pytest
 from confluent_kafka import admin as cka
 from kafka.errors import IncompatibleBrokerVersion, UnsupportedVersionError
-from raw import MakeTopic
 
 import kafka
 
@@ -30,25 +29,14 @@ def test_confluent_is_told_that_the_feature_is_missing(confluent: cka.AdminClien
         assert refused.value.args[0].code() == ck.KafkaError._UNSUPPORTED_FEATURE
 
 
-PLACE = kafka.TopicPartition("t", 0)
 NO_SCRAM = ka.UserScramCredentialDeletion("u", ka.ScramMechanism.SCRAM_SHA_256)
 PYTHON: dict[str, Callable[[kafka.KafkaAdminClient], Any]] = {
     "describe_user_scram_credentials": lambda admin: admin.describe_user_scram_credentials(),
     "alter_user_scram_credentials": lambda admin: admin.alter_user_scram_credentials([NO_SCRAM]),
-    "describe_transactions": lambda admin: admin.describe_transactions(["x"]),
-    "list_transactions": lambda admin: admin.list_transactions(),
-    "find_hanging_transactions": lambda admin: admin.find_hanging_transactions(),
-    "abort_transaction": lambda admin: admin.abort_transaction(ka.AbortTransactionSpec(PLACE, 1, 0)),
-    "update_features": lambda admin: admin.update_features({"metadata.version": 25}),
 }
 
 
 @pytest.mark.parametrize("method", PYTHON)
-def test_kafka_python_is_told_that_the_request_is_not_served(
-    python: kafka.KafkaAdminClient, make_topic: MakeTopic, method: str
-) -> None:
-    if method == "abort_transaction":
-        make_topic(name="t")  # the client looks for the partition's leader first
-    # Of one transaction it asks for the coordinator first.
+def test_kafka_python_is_told_that_the_request_is_not_served(python: kafka.KafkaAdminClient, method: str) -> None:
     with pytest.raises((IncompatibleBrokerVersion, UnsupportedVersionError)):
         PYTHON[method](python)

@@ -131,7 +131,7 @@ class KafkaPythonSharing(Sharing):
         # join_group_async() of base.py takes the result of _join_task and goes back to beating. So the member stays
         # "rebalancing", silent, with its old partitions. One member that polled for 1 ms: 8 of 8 times.
         try:
-            polled = self.consumer.poll(timeout_ms=800)
+            polled = self.consumer.poll(timeout_ms=2_500)
         except self.broker_is_away:
             return []  # it leaves trying again to whoever polls
         return [((r.topic, r.partition), r.offset, r.value) for records in polled.values() for r in records]

@@ -136,8 +136,8 @@ def test_bad_requests(wire: Connection, group: str) -> None:
 
 
 @pytest.mark.skidway_only
-@pytest.mark.parametrize("name", ["share.session.timeout.ms", "streams.session.timeout.ms"])
-def test_groups_that_are_not_there_yet_have_no_settings(wire: Connection, group: str, name: str) -> None:
+def test_groups_that_are_not_there_yet_have_no_settings(wire: Connection, group: str) -> None:
+    name = "streams.session.timeout.ms"
     refused = alter(wire, group, (name, SET, "45000"))
     assert refused["error_code"] == INVALID_CONFIG
     assert "not available yet" in refused["error_message"]

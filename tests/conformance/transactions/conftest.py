@@ -44,7 +44,7 @@ def bootstrap() -> Iterator[str]:
     from skidway.testing import Broker
 
     settings = {"timeout_check_ms": 300, "state_partitions": 5}
-    with Broker(experimental_transactions=True, transactions=settings, **group_settings()) as broker:
+    with Broker(transactions=settings, **group_settings()) as broker:
         warm(broker.bootstrap)
         yield broker.bootstrap
 

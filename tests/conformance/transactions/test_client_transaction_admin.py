@@ -8,6 +8,7 @@ from kafka.errors import TransactionalIdNotFoundError
 from transaction_calls import COMMIT, READ_COMMITTED, NewProducer, Place, RawProducer, end_as, visible
 
 import kafka
+from waiting import eventually
 
 
 @pytest.fixture
@@ -60,3 +61,23 @@ def test_abort(admin: kafka.KafkaAdminClient, producer: RawProducer, place: Plac
     admin.abort_transaction(AbortTransactionSpec(where, *producer.ids))
     assert end_as(producer.wire, place, READ_COMMITTED) == 2
     assert visible(producer.wire, place) == []
+
+
+def test_features(admin: kafka.KafkaAdminClient) -> None:
+    name = "transaction.version"
+
+    def level() -> tuple[int, int]:
+        found: tuple[int, int] = admin.describe_features()[name]["finalized"]
+        return found
+
+    assert level() == (2, 2)
+    assert admin.describe_features()[name]["supported"] == (0, 2)
+    assert admin.describe_features()[name]["finalized_epoch"] > 0
+    try:
+        for kind, wanted in (("SAFE_DOWNGRADE", 1), ("UPGRADE", 2)):
+            assert admin.update_features({name: (kind, wanted)}, validate_only=True) == {name: "OK"}
+            assert level() != (wanted, wanted)
+            assert admin.update_features({name: (kind, wanted)}) == {name: "OK"}
+            eventually(lambda wanted=wanted: level() == (wanted, wanted))  # type: ignore[misc]
+    finally:
+        admin.update_features({name: 2})

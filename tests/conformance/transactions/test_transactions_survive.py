@@ -61,7 +61,7 @@ class World:
 def own_broker() -> Iterator[Broker]:
     settings = {"timeout_check_ms": 300, "state_partitions": 3}
     groups = {**GROUPS, "offsets_partitions": 3}
-    with Broker(experimental_transactions=True, transactions=settings, groups=groups) as broker:
+    with Broker(transactions=settings, groups=groups) as broker:
         with Connection(broker.bootstrap) as wire:
             await_coordinators(wire)
             await_transaction_coordinators(wire)

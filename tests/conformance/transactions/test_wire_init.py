@@ -220,9 +220,13 @@ def test_epochs_end_and_a_new_producer_id_begins(wire: Connection, place: Place)
 
 # ------------------------------------------------------------------------------------------------------ time-outs
 
+TIMEOUT_MS = 3_000
+"""Brokers look for late transactions every ten seconds. One that is late at once may be aborted before it is written
+to."""
+
 
 def test_a_transaction_that_takes_too_long_is_aborted(new_producer: NewProducer, place: Place) -> None:
-    producer = new_producer(timeout_ms=1)
+    producer = new_producer(timeout_ms=TIMEOUT_MS)
     producer.write(place, b"late")
     eventually(lambda: producer.describe()["transaction_state"] == "CompleteAbort", seconds=60)
     assert visible(producer.wire, place) == []
@@ -239,8 +243,8 @@ def test_a_transaction_that_takes_too_long_is_aborted(new_producer: NewProducer,
 
 
 def test_the_time_of_an_empty_id_does_not_run(new_producer: NewProducer, place: Place) -> None:
-    producer = new_producer(timeout_ms=1)
-    timely = new_producer(timeout_ms=1)
+    producer = new_producer(timeout_ms=TIMEOUT_MS)
+    timely = new_producer(timeout_ms=TIMEOUT_MS)
     timely.write(place, b"late")
     eventually(lambda: timely.describe()["transaction_state"] == "CompleteAbort", seconds=60)
     assert (producer.describe()["transaction_state"], producer.describe()["producer_epoch"]) == ("Empty", 0)

@@ -21,10 +21,12 @@ from transaction_calls import (
     TRANSACTION_ABORTABLE,
     TRANSACTIONAL,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNKNOWN_PRODUCER_ID,
     NewProducer,
     Place,
     RawProducer,
     batches,
+    differs,
     end_as,
     new_id,
     places_of,
@@ -207,6 +209,27 @@ def test_a_batch_that_comes_twice_is_written_once(producer: RawProducer, place: 
     assert first["base_offset"] == second["base_offset"] == 1
     producer.finish(COMMIT)
     assert visible(producer.wire, place) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_sequence_of_the_transaction_before_is_none_sent_again(
+    steady: RawProducer, place: Place, is_open: bool
+) -> None:
+    """librdkafka gives a sequence twice if it aborts while the answer to a batch is missing. What is not written must
+    not be called written: Kafka commits the second transaction without its record."""
+    steady.write(place, b"a")
+    steady.write(place, b"b")
+    steady.finish(ABORT)
+    if is_open:
+        steady.write(place, b"c")
+    else:
+        steady.add(place)
+    end = end_as(steady.wire, place, READ_UNCOMMITTED)
+    code = steady.produce(place, b"d", base_sequence=1)["error_code"]
+    assert code == differs(kafka=NONE, skidway=UNKNOWN_PRODUCER_ID)
+    assert end_as(steady.wire, place, READ_UNCOMMITTED) == end
+    steady.finish(COMMIT)
+    assert visible(steady.wire, place) == [b"c"] * is_open
 
 
 def test_a_gap_is_refused(producer: RawProducer, place: Place) -> None:

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from skidway.broker.node import Node
 from skidway.broker.partitions.partition import Partition
+from skidway.broker.relay import Relay
 from skidway.limits import INT64_MAX
 from skidway.log import producers
 from skidway.log.durability.sync import SyncTicket
@@ -14,8 +14,8 @@ from skidway.log.durability.unsynced import Unsynced
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.logs import Logs
 from skidway.log.producers import Producers, Taken
-from skidway.log.recovery.loading import Loader
 from skidway.log.recovery.replay import Replay
+from skidway.log.recovery.tail import Tail
 from skidway.log.segment import Segment
 from skidway.metadata.image import Image
 from skidway.runtime.replicated import Replicated
@@ -180,15 +180,15 @@ def producer_ids_given_twice() -> Iterator[None]:
 @contextmanager
 def index_not_cut() -> Iterator[None]:
     """An index file is believed whole, though the log behind it was cut (KAFKA-13603, #7702)."""
-    original = Loader._open_indexes
+    original = Tail._open_indexes
 
-    def open_indexes(self: Loader, segment: Segment, upto: int) -> int:
+    def open_indexes(self: Tail, segment: Segment, upto: int) -> int:
         position = original(self, segment, upto)
         if len(segment.index):
             segment.index.positions[-1] += 61
         return position
 
-    with patch.object(Loader, "_open_indexes", open_indexes):
+    with patch.object(Tail, "_open_indexes", open_indexes):
         yield
 
 
@@ -210,14 +210,14 @@ def answers_before_commit() -> Iterator[None]:
 @contextmanager
 def failed_disk_acknowledges() -> Iterator[None]:
     """When the disk fails, whoever waits for it is told that all is well."""
-    original = Node.fail
+    original = Relay.fail
 
-    def fail(self: Node, reason: str) -> None:
-        for partition in self.partitions:
+    def fail(self: Relay, reason: str) -> None:
+        for partition in self.rooms.hosting.partitions:
             self.waiting.acknowledgements.wake(partition, INT64_MAX)
         original(self, reason)
 
-    with patch.object(Node, "fail", fail):
+    with patch.object(Relay, "fail", fail):
         yield
 
 
@@ -225,10 +225,10 @@ def failed_disk_acknowledges() -> Iterator[None]:
 def tail_not_cut() -> Iterator[None]:
     """What is behind a torn batch stays in the file, and the next append comes after it (KAFKA-6388)."""
 
-    def cut(self: Loader, segments: list[Segment], number: int, size: int, end_offset: int, why: str) -> None:
+    def cut(self: Tail, segments: list[Segment], number: int, size: int, end_offset: int, why: str) -> None:
         del segments[number + 1 :]
 
-    with patch.object(Loader, "_cut", cut):
+    with patch.object(Tail, "_cut", cut):
         yield
 
 

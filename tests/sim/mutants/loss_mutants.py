@@ -10,6 +10,8 @@ from skidway.log.durability.directory_work import FilesTicket
 from skidway.log.log import Log
 from skidway.log.logs import Logs
 from skidway.log.recovery.loading import Loaded, Loader
+from skidway.log.recovery.log_files import LogFiles
+from skidway.log.recovery.proof import Proof
 from skidway.metadata import brokers
 
 
@@ -44,7 +46,7 @@ def watermarks_of_unopened_dropped() -> Iterator[None]:
     original = Logs.begin_save
 
     def begin_save(self: Logs) -> FilesTicket | None:
-        self._forgotten.update(key for key in self.saved_watermarks if key not in self._opened)
+        self.offsets._forgotten.update(key for key in self.offsets.watermarks if key not in self._opened)
         return original(self)
 
     with patch.object(Logs, "begin_save", begin_save):
@@ -79,14 +81,14 @@ def damaged_copies_stay_in_sync() -> Iterator[None]:
 @contextmanager
 def missing_beginnings_not_missed() -> Iterator[None]:
     """A first segment that is gone is taken for one that retention removed."""
-    with patch.object(Loader, "_lost_first_file", lambda *arguments: False):
+    with patch.object(Proof, "lost_first_file", lambda *arguments: False):
         yield
 
 
 @contextmanager
 def cuts_not_told() -> Iterator[None]:
     """A start shortens a log and says nothing."""
-    with patch.object(Loader, "_note_cut", lambda *arguments: None):
+    with patch.object(LogFiles, "note_cut", lambda *arguments: None):
         yield
 
 

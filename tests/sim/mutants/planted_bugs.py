@@ -6,21 +6,24 @@ them, machines and clients that it needs. A mistake is found when a law that is 
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
 import classic_mutants
+import compaction_mutants
 import growth_mutants
 import log_mutants
 import loss_mutants
+import more_transaction_mutants
 import near_mutants
 import quorum_mutants_in_clusters
 import replica_mutants
 import transaction_mutants
 
-from skidway.sim.plan import Fault, GroupPlan, Plan, draw_plan
+from skidway.sim.plan import COMPACTED, DELETED, Fault, GroupPlan, Plan, TopicPlan, draw_plan
 from skidway.sim.run import Verdict, run_plan
-from skidway.sim.transactional_plan import TransactionalPlan, draw_transactional_plan
+from skidway.sim.transactional_plan import LAST_EPOCH, TransactionalPlan, add_compacted, draw_transactional_plan
 
 SECONDS = 6
 """Of faults in a run: mistakes show early or not at all, and many short runs see more than few long ones."""
@@ -31,7 +34,7 @@ TOGETHER = [*CRASHES, "power", "kill", "two", "all", "pause", "cut", "cut", "cut
             "reassign"]  # fmt: skip
 MOVING = ["reassign", "reassign", "power", "cut"]
 GROWING = ["join", "drain", "drain", "power", "cut"]
-TRANSACTIONS_SECONDS = 4
+TRANSACTIONS_SECONDS = 2
 STRIKING = ["decided", "decided", "elect", "cut pair"]
 SESSION_OVER_MS = 5_500
 """Members of groups are given up after four seconds."""
@@ -220,8 +223,12 @@ def short_segments(plan: Plan) -> None:
 def ends_struck(plan: Plan) -> None:
     """Coordinators and leaders go while transactions end, at short intervals."""
     assert isinstance(plan, TransactionalPlan)
-    for fault in plan.faults:
-        fault.lasts_ms = 200 + fault.lasts_ms % 800
+    chance = plan.faults[0].amount
+    kinds = [fault.kind for fault in plan.faults]
+    plan.faults = [
+        Fault(1_200 + 130 * number, kinds[number % len(kinds)], number % plan.nodes, 200 + 50 * number, chance + number)
+        for number in range(12)
+    ]
     for client in plan.transactional:
         client.work_ms, client.interval_ms = 5, 10
 
@@ -232,6 +239,129 @@ def bumping_struck(plan: Plan) -> None:
     ends_struck(plan)
     for client in plan.transactional:
         client.bumps, client.produce_version, client.instances = True, 12, 1
+
+
+def asked_and_struck(plan: Plan) -> None:
+    """Coordinators are gone when they have heard that a commit is asked for, and before others have."""
+    assert isinstance(plan, TransactionalPlan)
+    bumping_struck(plan)
+    plan.latency_us = 10_000
+    for fault in plan.faults:
+        fault.lasts_ms = 400
+
+
+def tired_of_waiting(plan: Plan) -> None:
+    """Steady clients abort when a write is not answered soon, and leave their connections as they are."""
+    assert isinstance(plan, TransactionalPlan)
+    for client in plan.transactional[:2]:
+        client.bumps, client.produce_version, client.instances, client.patience_ms = False, 10, 1, 60
+        client.work_ms, client.interval_ms, client.death_chance, client.timeout_ms = 2, 10, 0.0, 2_000
+        client.topics = {name: count for name, count in client.topics.items() if name != DELETED}
+    plan.faults = _slow_questions(plan, 1)
+
+
+def _slow_questions(plan: Plan, amount: int) -> list[Fault]:
+    """Whoever asks a coordinator is answered late; who sends markers is not."""
+    return [Fault(1_200 + 5 * node, "slow answers", node, 3_000, amount) for node in range(plan.nodes)]
+
+
+def late_markers(plan: Plan) -> None:
+    """Markers come late, past the transaction that comes next."""
+    assert isinstance(plan, TransactionalPlan)
+    for client in plan.transactional[:2]:
+        client.instances, client.work_ms, client.interval_ms, client.timeout_ms = 1, 100, 5, 2_000
+        client.abort_chance, client.death_chance, client.patience_ms = 0.1, 0.0, 0
+
+
+def late_markers_bumping(plan: Plan) -> None:
+    assert isinstance(plan, TransactionalPlan)
+    late_markers(plan)
+    plan.faults = [Fault(1_200 + 130 * number, "late markers", 0, 300, number) for number in range(12)]
+    for client in plan.transactional:
+        client.bumps, client.produce_version, client.work_ms = True, 12, 250
+
+
+def late_markers_steady(plan: Plan) -> None:
+    assert isinstance(plan, TransactionalPlan)
+    late_markers(plan)
+    for client in plan.transactional:
+        client.bumps, client.produce_version = False, 10
+        client.topics = {name: count for name, count in client.topics.items() if name != DELETED}
+    for fault in plan.faults:
+        fault.lasts_ms = 300
+
+
+def late_markers_often_steady(plan: Plan) -> None:
+    assert isinstance(plan, TransactionalPlan)
+    late_markers_steady(plan)
+    plan.faults = [Fault(1_200 + 130 * number, "late markers", 0, 300, 0) for number in range(12)]
+
+
+def near_the_last_epoch(plan: Plan) -> None:
+    assert isinstance(plan, TransactionalPlan)
+    plan.first_epoch = LAST_EPOCH - plan.seed % 4
+    bumping_struck(plan)
+
+
+def books_kept(plan: Plan) -> None:
+    """Offsets are committed in transactions, and outside of them meanwhile."""
+    assert isinstance(plan, TransactionalPlan)
+    for client in plan.transactional[:2]:
+        client.books_chance, client.interval_ms = 1.0, 20
+
+
+def shared_work(plan: Plan) -> None:
+    """Members of a group copy, and take partitions from each other."""
+    assert isinstance(plan, TransactionalPlan)
+    plan.transactional = plan.transactional[:1]
+    plan.producers[0].interval_ms = 40
+    plan.sharing = [
+        replace(plan.transactional[0], id=f"share{number}", topics={"x1": 1}, work_ms=200, timeout_ms=2_000)
+        for number in range(2)
+    ]
+    for client in plan.sharing:
+        client.instances, client.abort_chance, client.death_chance, client.patience_ms = 1, 0.0, 0.0, 0
+        client.bumps, client.produce_version, client.books_chance, client.interval_ms = True, 12, 0.0, 5
+
+
+def shared_work_asked_late(plan: Plan) -> None:
+    """The same, and coordinators of groups are answered late about transactions."""
+    shared_work(plan)
+    plan.faults = _slow_questions(plan, 1)
+
+
+def topics_deleted(plan: Plan) -> None:
+    """A topic is deleted and made again while bumping clients write there."""
+    assert isinstance(plan, TransactionalPlan)
+    if not any(topic.name == DELETED for topic in plan.topics):
+        first = plan.topics[0]
+        plan.topics.append(TopicPlan(DELETED, 1, first.replicas, dict(first.configs)))
+    for client in plan.transactional[:2]:
+        client.bumps, client.produce_version, client.instances = True, 12, 1
+        client.topics, client.deleted = {DELETED: 1}, frozenset({DELETED})
+        client.work_ms, client.timeout_ms, client.patience_ms, client.pipelined = 100, 2_000, 0, False
+    for number, fault in enumerate(plan.faults):
+        fault.at_ms = 1_300 + 400 * number
+
+
+def old_ids(plan: Plan) -> None:
+    """They are forgotten when they are not used for a moment."""
+    assert isinstance(plan, TransactionalPlan)
+    plan.expiration_ms, plan.drift_ppm = 300, 0
+    for client in plan.transactional[:2]:
+        client.interval_ms, client.instances = 500, 2
+
+
+def compacted(plan: Plan) -> None:
+    """Two producers that abort often write into a topic that is compacted all the time."""
+    assert isinstance(plan, TransactionalPlan)
+    add_compacted(plan, Random(plan.seed))
+    plan.compaction_ms, plan.checkpoint_ms = 100, 1_000
+    plan.topics[-1].configs["internal.segment.bytes"] = "256"
+    for client in plan.transactional[:2]:
+        client.interval_ms, client.work_ms, client.instances, client.abort_chance = 10, 10, 1, 0.5
+        client.death_chance, client.topics = 0.0, {COMPACTED: 1}
+    plan.transactional[0].work_ms = 200
 
 
 @dataclass(frozen=True)
@@ -249,10 +379,14 @@ class Hunt:
 class TransactionHunt(Hunt):
     """In a plan with transactions. `kinds`: as drawn there, unless given."""
 
+    later: int = 0
+    """Of what was added to such plans since."""
+
 
 def mutants() -> dict[str, Mutant]:
     found: dict[str, Mutant] = {}
     modules = (
+        compaction_mutants,
         log_mutants,
         replica_mutants,
         quorum_mutants_in_clusters,
@@ -261,6 +395,7 @@ def mutants() -> dict[str, Mutant]:
         near_mutants,
         loss_mutants,
         transaction_mutants,
+        more_transaction_mutants,
     )
     for module in modules:
         for name, value in vars(module).items():
@@ -283,7 +418,9 @@ def plan_for(name: str, seed: int) -> Plan:
 
 def _plan_with_transactions(hunt: TransactionHunt, seed: int) -> Plan:
     """Few others beside those who make and read them."""
-    plan = draw_transactional_plan(seed, nodes=hunt.nodes, seconds=TRANSACTIONS_SECONDS, kinds=hunt.kinds)
+    plan = draw_transactional_plan(
+        seed, nodes=hunt.nodes, seconds=TRANSACTIONS_SECONDS, kinds=hunt.kinds, later=hunt.later
+    )
     plan.committed_readers = 1
     plan.producers = plan.producers[:1]
     producer, topic = plan.producers[0], plan.topics[0]
@@ -364,13 +501,13 @@ HUNTS: dict[str, Hunt] = {
     "epochs_of_forgotten_brokers": Hunt(3, ("broker-epochs",), 3, GROWING),
     "moved_copies_kept": Hunt(1, ("holdings",), 3, GROWING),
     "fenced_never_named": Hunt(0, ("brokers-named",), 3, ["all"]),
-    "old_assignments_synced": Hunt(0, ("assignments",), 3, ["power", "reset"], classic),
+    "old_assignments_synced": Hunt(4, ("assignments",), 3, ["power", "reset"], classic),
     "syncs_answered_early": Hunt(2, ("assignments", "one-owner"), 3, ["cut"], classic_cut_in_turn),
     "former_classic_members_commit": Hunt(0, ("committed-offsets",), 3, ["cut clients"], former_classic_members),
-    "saved_watermark_ignored": Hunt(0, SHORT, 1, ["old backup"], saved_often),
+    "saved_watermark_ignored": Hunt(16, SHORT, 1, ["old backup"], saved_often),
     "damage_taken_for_torn": Hunt(0, SHORT, 1, ["tail"]),
     "watermarks_of_unopened_dropped": Hunt(2, SHORT, 3, ["lost directory"], saved_often),
-    "missing_directories_begin_empty": Hunt(2, SHORT, 3, ["lost directory"], saved_often),
+    "missing_directories_begin_empty": Hunt(0, SHORT, 3, ["lost directory"], saved_often),
     "broken_metadata_begins_empty": Hunt(1, SHORT, 3, ["bad metadata"], saved_often),
     "damaged_copies_stay_in_sync": Hunt(
         1, ("liveness", "whole", "group-progress"), 3, ["lost directory"], all_must_have_it
@@ -381,24 +518,47 @@ HUNTS: dict[str, Hunt] = {
     "followers_serve_everything": Hunt(0, ("uncommitted-read",), 3, ["cut pair", "slow"], near),
     "followers_commit_themselves": Hunt(0, ("uncommitted-read",), 3, ["cut pair", "slow"], near),
     "markers_before_commit": TransactionHunt(0, ("early-end",)),
-    "ends_answered_before_commit": TransactionHunt(0, UNTRUE),
-    "ends_do_not_bump": TransactionHunt(0, ("early-end", *UNTRUE), 3, None, late_requests),
-    "repeated_markers_refused": TransactionHunt(1, ("stuck-transaction",), 3, ["decided"], bumping_struck),
-    "loads_send_no_markers": TransactionHunt(2, ("stuck-transaction",)),
+    "ends_answered_before_commit": TransactionHunt(1, UNTRUE, 3, ["asked"], asked_and_struck),
+    "ends_do_not_bump": TransactionHunt(2, ("early-end", *UNTRUE), 3, None, late_requests),
+    "repeated_markers_refused": TransactionHunt(0, ("stuck-transaction",), 3, ["decided"], bumping_struck),
+    "loads_send_no_markers": TransactionHunt(3, ("stuck-transaction",)),
     "errors_taken_for_markers": TransactionHunt(
-        2, ("early-end", "stuck-transaction", *UNTRUE), 3, STRIKING, ends_struck
+        0, ("unfinished-end", "early-end", "stuck-transaction", *UNTRUE), 3, STRIKING, ends_struck
     ),
     "stable_before_marker_commits": TransactionHunt(0, ("transaction-index", "stable-reads")),
     "aborted_lost_at_start": TransactionHunt(
-        2, ("aborted", "transaction-index", "aborted-read"), 3, ["stop", "kill"], short_segments
+        1, ("aborted", "transaction-index", "aborted-read"), 3, ["stop", "kill"], short_segments
     ),
-    "aborted_of_first_segment": TransactionHunt(0, ("transaction-index", "aborted-read"), 3, None, short_segments),
-    "offsets_count_at_once": TransactionHunt(1, ("copied-once",)),
-    "offsets_never_told": TransactionHunt(0, ("copied-once", "stuck-transaction")),
+    "aborted_of_first_segment": TransactionHunt(2, ("transaction-index", "aborted-read"), 3, None, short_segments),
+    "offsets_count_at_once": TransactionHunt(0, ("pending-offsets", "copied-once")),
+    "offsets_never_told": TransactionHunt(0, ("pending-offsets", "copied-once", "stuck-transaction")),
     "ends_bump_twice": TransactionHunt(0, ("transaction-states",)),
     "time_outs_do_not_bump": TransactionHunt(0, ("false-fencing", "fenced-producers", *UNTRUE), 3, None, slow_work),
     "newcomers_do_not_bump": TransactionHunt(1, ("fenced-producers",)),
     "transactions_begin_in_memory": TransactionHunt(0, ("unknown-writes",)),
+    "no_guard": TransactionHunt(0, ("unknown-writes", "stuck-transaction"), 3, ["slow answers"], tired_of_waiting),
+    "markers_end_their_own_epoch": TransactionHunt(0, ("early-end",), 3, ["late markers"], late_markers_bumping),
+    "late_markers_written": TransactionHunt(0, ("early-end",), 3, ["late markers"], late_markers_often_steady),
+    "former_coordinators_end": TransactionHunt(1, ("early-end",), 3, ["late markers"], late_markers_steady),
+    "ended_by_the_first_answer": TransactionHunt(0, ("unfinished-end",)),
+    "pending_offsets_win": TransactionHunt(0, ("pending-offsets",), 3, ["elect"], books_kept),
+    "unstable_offsets_told": TransactionHunt(0, ("copied-once",), 3, ["elect"], shared_work),
+    "members_checked_before_questions": TransactionHunt(
+        0, ("copied-once",), 3, ["slow answers"], shared_work_asked_late
+    ),
+    "next_producers_not_stored": TransactionHunt(
+        0, ("transaction-states", "stuck-transaction"), 3, ["decided"], near_the_last_epoch
+    ),
+    "epochs_overflow": TransactionHunt(
+        0, ("transaction-states", "stuck-transaction", "producer-epochs"), 3, ["elect"], near_the_last_epoch
+    ),
+    "producers_begin_anywhere": TransactionHunt(0, ("sequences",), 3, ["delete"], topics_deleted),
+    "repeated_commits_refused": TransactionHunt(0, ("false-fencing", *UNTRUE), 3, ["decided"], bumping_struck),
+    "forgotten_a_tick_later": TransactionHunt(0, ("transaction-states",), 3, ["elect"], old_ids),
+    "waiting_never_refused": TransactionHunt(0, ("unanswered",), 3, ["slow answers"], bumping_struck),
+    "waiting_without_a_bound": TransactionHunt(0, ("unanswered",), 3, ["slow answers"], bumping_struck),
+    "compacted_above_stable": TransactionHunt(0, ("unseen-commit", *UNTRUE), 3, ["elect"], compacted),
+    "committed_taken_for_aborted": TransactionHunt(0, UNTRUE, 3, ["elect"], compacted),
     "committed_readers_get_everything": TransactionHunt(0, ("stable-reads", "aborted-read")),
 }
 HARMLESS = {

@@ -9,11 +9,11 @@ from skidway.broker.coordinators.host import Coordinators
 from skidway.groups.consumer.group import ConsumerGroup
 from skidway.groups.consumer.reconciliation import ConsumerMember
 from skidway.groups.offsets import Offsets
-from skidway.quorum import replication
-from skidway.quorum.elections import Elections
+from skidway.quorum import elections, replication
 from skidway.quorum.followers import Followers
 from skidway.quorum.log import MetadataLog
 from skidway.quorum.machine import Quorum
+from skidway.quorum.member import QuorumMember
 from skidway.quorum.messages import Fetch, FetchAnswer, Vote
 from skidway.quorum.role import Role
 from skidway.quorum.state_file import StateFile
@@ -77,28 +77,26 @@ def minority_elects() -> Iterator[None]:
 def grants_any_log() -> Iterator[None]:
     """A vote for somebody who lacks committed records."""
 
-    def may_grant(self: Elections, request: Vote) -> bool:
-        quorum = self.quorum
+    def may_grant(quorum: QuorumMember, request: Vote) -> bool:
         if request.pre_vote:
             return quorum.role is not Role.LEADER and not quorum.fetched_from_leader
         return quorum.leader == -1 and quorum.voted in (None, request.candidate)
 
-    with patch.object(Elections, "may_grant", may_grant):
+    with patch.object(elections, "may_grant", may_grant):
         yield
 
 
 @contextmanager
 def votes_twice() -> Iterator[None]:
     """A vote for whoever asks last in an epoch."""
-    original = Elections.may_grant
+    original = elections.may_grant
 
-    def may_grant(self: Elections, request: Vote) -> bool:
-        quorum = self.quorum
+    def may_grant(quorum: QuorumMember, request: Vote) -> bool:
         if request.pre_vote:
-            return original(self, request)
+            return original(quorum, request)
         return (request.last_epoch, request.end_offset) >= (quorum.log.last_epoch, quorum.log.end_offset)
 
-    with patch.object(Elections, "may_grant", may_grant):
+    with patch.object(elections, "may_grant", may_grant):
         yield
 
 

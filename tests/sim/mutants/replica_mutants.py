@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from skidway.broker.node import Node
 from skidway.broker.partitions.partition import Partition
+from skidway.broker.relay import Relay
 from skidway.metadata import brokers, leadership
 from skidway.metadata.partition_change import PartitionChange
 from skidway.replica import fetcher
@@ -301,13 +301,13 @@ def epoch_not_begun() -> Iterator[None]:
 @contextmanager
 def lost_leaders_acknowledge() -> Iterator[None]:
     """Whoever waits at a leader that is replaced is told that its batch is committed."""
-    original = Node.on_role_changed
+    original = Relay.on_role_changed
 
-    def on_role_changed(self: Node, partition: Partition) -> None:
+    def on_role_changed(self: Relay, partition: Partition) -> None:
         self.waiting.acknowledgements.wake(partition, partition.log.end_offset)
         original(self, partition)
 
-    with patch.object(Node, "on_role_changed", on_role_changed):
+    with patch.object(Relay, "on_role_changed", on_role_changed):
         yield
 
 

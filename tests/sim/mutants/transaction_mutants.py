@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -22,6 +21,7 @@ from skidway.runtime.replicated import Now, Operation, Replicated
 from skidway.transactions.coordinator import TransactionCoordinator
 from skidway.transactions.operations import AddPartitions, EndTransaction, Tick
 from skidway.transactions.transaction import Place, Transaction
+from values import replace
 
 Decide = Callable[[Operation[Any], Now], Any]
 
@@ -31,7 +31,7 @@ def _deciding(change: Callable[[Any, Operation[Any], Any], Any]) -> Any:
     original = Replicated.submit
 
     def submit(self: Any, operation: Operation[Any], now: Now, respond: Callable[[Any], None]) -> None:
-        machine = self._machine
+        machine = self.machine
         if not isinstance(machine, TransactionCoordinator):
             original(self, operation, now, respond)
             return
@@ -138,8 +138,8 @@ def errors_taken_for_markers() -> Iterator[None]:
     """A partition that does not take its marker counts as done."""
     original = MarkerSender._on_code
 
-    def on_code(self: MarkerSender, task: Task, place: Place, code: int) -> None:
-        original(self, task, place, ErrorCode.NONE)
+    def on_code(self: MarkerSender, task: Task, places: Sequence[Place], code: int) -> None:
+        original(self, task, places, ErrorCode.NONE)
 
     with patch.object(MarkerSender, "_on_code", on_code):
         yield
@@ -261,7 +261,7 @@ def transactions_begin_in_memory() -> Iterator[None]:
         if not isinstance(operation, AddPartitions):
             return decision
         for record in decision.records:
-            host._machine.apply(record)
+            host.machine.apply(record)
         return replace(decision, records=[])
 
     with _deciding(change):

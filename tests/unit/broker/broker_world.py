@@ -7,11 +7,14 @@ from typing import Any
 from skidway.broker.events import Event
 from skidway.broker.listeners import DEFAULT_NAME, only_listener
 from skidway.broker.node import Node
+from skidway.broker.partitions.marker_batches import MarkerBatches
 from skidway.broker.settings import NodeSettings
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.ports import FileSlice
+from skidway.records.control import EndTransaction
 from skidway.records.record import Record, build_batch, read_records
 from skidway.runtime.jobs import Job
+from skidway.runtime.log_store import Marker, Producer
 from skidway.server.event_text import line_of
 from skidway.sim.world.disk import SimDisk
 from skidway.wire.headers import read_response_header, write_request_header
@@ -47,6 +50,12 @@ def part(api_name: str, struct_name: str, *values: Any, **fields: Any) -> Any:
 
 def batch(*values: bytes, **options: Any) -> bytes:
     return bytes(build_batch([Record(0, WALL_MS, None, value) for value in values], **options))
+
+
+def marker_of(
+    producer_id: int, epoch: int, end: EndTransaction, transaction_version: int, wall_ms: int
+) -> MarkerBatches:
+    return MarkerBatches(Marker(Producer(producer_id, epoch), end, transaction_version), wall_ms)
 
 
 class Peer:

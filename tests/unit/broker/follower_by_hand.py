@@ -5,6 +5,7 @@ from typing import Any
 
 from broker_world import Peer, World, part
 
+from skidway.metadata.features import SUPPORTED
 from skidway.wire.message import Message
 
 FETCH_VERSION = 17
@@ -38,6 +39,7 @@ class Follower:
             cluster_id=self.world.node.cluster_id,
             incarnation_id=self.world.node.world.random.randbytes(16),
             listeners=[listener],
+            features=[part("BrokerRegistration", "Feature", name, *levels) for name, levels in SUPPORTED.items()],
             rack=self.rack,
             log_dirs=[bytes([self.id]) * 16],
             previous_broker_epoch=self.broker_epoch,

@@ -7,11 +7,11 @@ from skidway.broker.partitions.hosting import Hosting
 from skidway.broker.partitions.metadata_follower import MetadataFollower
 from skidway.broker.partitions.partition import Partition
 from skidway.broker.settings import NodeSettings
-from skidway.broker.turn import TurnNotes
 from skidway.errors import ProtocolError
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.logs import Logs
 from skidway.replica.role import PartitionRole
+from skidway.runtime.turn import TurnNotes
 from skidway.server.event_text import line_of
 from skidway.sim.world.disk import SimDisk
 from skidway.wire.message import Message
@@ -37,7 +37,7 @@ class Host:
         self.changed: list[tuple[str, int, int]] = []
         """(partition, leader, epoch) of every role that was told."""
         self.told: list[str] = []
-        self.logs = Logs.open(self.disk, DEFAULT_LIMITS)
+        self.logs = Logs(self.disk, DEFAULT_LIMITS)
         self.hosting = Hosting(
             NodeSettings(
                 node_id=ME, listeners=only_listener("here", 9092), data_dir="/data", topic_defaults={"flush": "os"}

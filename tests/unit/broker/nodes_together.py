@@ -205,7 +205,7 @@ class Cluster:
 
     def controller(self) -> int | None:
         """The active one, as all living nodes know it."""
-        told = {node.controller_id for node in self.nodes.values()}
+        told = {node.rooms.controller.node_id for node in self.nodes.values()}
         (controller,) = told if len(told) == 1 else (-1,)
         return controller if controller in self.nodes and self.nodes[controller].controls else None
 

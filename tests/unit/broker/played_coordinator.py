@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from broker_world import Peer, World, batch, part
+from broker_world import Peer, World, batch, marker_of, part
 
 from skidway.errors import ErrorCode
 from skidway.records.control import EndTransaction
@@ -50,8 +50,8 @@ class PlayedQuestions:
 
 
 class TransactionalWorld(World):
-    def __init__(self, partitions: int = 2, *, on: bool = True, **settings: Any) -> None:
-        super().__init__(experimental_transactions=on, **settings)
+    def __init__(self, partitions: int = 2, **settings: Any) -> None:
+        super().__init__(**settings)
         self.questions = PlayedQuestions()
         self.node.rooms.services.questions = self.questions  # type: ignore[assignment]
         self.producer = ProducerPeer(self)
@@ -64,7 +64,7 @@ class TransactionalWorld(World):
 
     def marker(self, epoch: int, *, index: int = 0, version: int = 0, commit: bool = True, by: int = 3) -> None:
         partition = self.partition("orders", index)
-        partition.write_marker(PRODUCER, epoch, EndTransaction(commit, by), version, self.clock.wall_ms())
+        partition.write_marker(marker_of(PRODUCER, epoch, EndTransaction(commit, by), version, self.clock.wall_ms()))
         self.settle()
 
     def stored(self, index: int = 0) -> int:

@@ -5,9 +5,7 @@ from broker_world import World
 
 from skidway.broker.api.rights import Operation, Resource, Right
 from skidway.broker.api.router import Routes
-from skidway.broker.api.table import EXPERIMENTAL, Audience, Where
-from skidway.broker.api.table import SERVED as FOR_ALL
-from skidway.errors import ErrorCode
+from skidway.broker.api.table import SERVED, Audience, Where
 from skidway.wire.registry import APIS
 
 # Kafka's table "Operations and Resources on Protocols", for the APIs that are served here.
@@ -55,6 +53,7 @@ DOCUMENTED = """
     54 ClusterAction Cluster
     55 Describe Cluster
     56 ClusterAction Cluster
+    57 Alter Cluster
     58 ClusterAction Cluster
     59 ClusterAction Cluster
     60 Describe Cluster
@@ -70,6 +69,18 @@ DOCUMENTED = """
     73 ClusterAction Cluster
     74 DescribeConfigs Cluster
     75 Describe Topic
+    76 Read Group
+    77 Describe Group
+    78 Read Group | Read Topic
+    79 Read Group | Read Topic
+    83 ClusterAction Cluster
+    84 ClusterAction Cluster
+    85 ClusterAction Cluster
+    86 ClusterAction Cluster
+    87 ClusterAction Cluster
+    90 Describe Group | Describe Topic
+    91 Read Group | Read Topic
+    92 Delete Group | Read Topic
 """
 # What a Kafka 4 broker does not check although its documentation says so, and what it checks besides.
 NOT_CHECKED = """
@@ -89,12 +100,17 @@ CHECKED_BESIDES = """
     65 Describe Topic
     68 Describe Topic
     69 Describe Topic
+    76 Describe Topic
+    77 Describe Topic
     80 Alter Cluster
     81 Alter Cluster
     30000 Write TransactionalId
+    30001 Read Topic | ClusterAction Cluster
+    30002 Read Topic | ClusterAction Cluster
+    30003 Describe Topic | ClusterAction Cluster
+    30004 Write Topic | ClusterAction Cluster
+    30010 Describe Group | Describe Topic
 """
-
-SERVED = {**FOR_ALL, **EXPERIMENTAL}
 
 
 def plain(name: str) -> str:
@@ -149,7 +165,8 @@ def test_routes_know_what_the_table_says() -> None:
     for key, row in SERVED.items():
         route = routes.newest(key)
         assert (route.early, route.forwarded) == (row.early, row.where is Where.CONTROLLER)
-        assert (route.handle is row.handle) == (row.where is Where.HERE and row.audience is Audience.CLIENTS)
+        for_all = row.where is Where.HERE and row.audience is Audience.CLIENTS and not row.of_shares
+        assert (route.handle is row.handle) == for_all
 
 
 @pytest.mark.parametrize("key", sorted(SERVED.keys() - {18}))
@@ -162,22 +179,14 @@ def test_a_version_that_is_not_in_the_table_has_no_route(key: int) -> None:
 
 
 def test_clients_hear_of_every_version_that_is_served_to_them_and_of_no_other() -> None:
-    world = World(experimental_transactions=True)
-    advertised = {entry.api_key: entry for entry in world.peer().call("ApiVersions").api_keys}
+    world = World()
+    peer = world.peer()
+    ours = peer.call("ApiVersions", version=3, client_software_name="skidway", client_software_version="1.0")
+    advertised = {entry.api_key: entry for entry in ours.api_keys}
     assert list(advertised) == sorted(key for key, row in SERVED.items() if row.audience is Audience.CLIENTS)
+    theirs = peer.call("ApiVersions", version=3, client_software_name="kafka-python", client_software_version="1.0")
+    ours_alone = advertised.keys() - {entry.api_key for entry in theirs.api_keys}
+    assert ours_alone == {30_000, 30_001, 30_002, 30_003, 30_004, 30_010}, "not Kafka's"
     for key, entry in advertised.items():
         first = 0 if key == 0 else SERVED[key].versions[0]  # KAFKA-18659
         assert (entry.min_version, entry.max_version) == (first, SERVED[key].versions[1])
-
-
-def test_nobody_sees_anything_of_transactions_until_they_are_turned_on() -> None:
-    peer = World().peer()
-    assert not EXPERIMENTAL.keys() & {entry.api_key for entry in peer.call("ApiVersions").api_keys}
-    for key in EXPERIMENTAL:
-        with pytest.raises(KeyError):
-            peer.world.node.routes.newest(key)
-    (found,) = peer.call("FindCoordinator", key_type=1, coordinator_keys=["copier"], version=4).coordinators
-    assert found.error_code == ErrorCode.UNSUPPORTED_VERSION
-    refused = peer.call("InitProducerId", transactional_id="copier", transaction_timeout_ms=1000)
-    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert "__transaction_state" not in peer.world.node.image.topics

@@ -99,7 +99,7 @@ def test_replies_held_back_are_bounded_for_all_connections_together() -> None:
     for peer in peers:
         peer.fetch({("t", 0): 0}, max_wait_ms=100)
         peer.give(b"".join(peer.frame("ApiVersions") for _ in range(50)))
-    assert world.node.rooms.services.waiting_bytes < 3_000 + 20 * (300 + PART_BYTES)
+    assert world.node.rooms.services.waiting_bytes < 3_000 + 20 * (400 + PART_BYTES)
     world.pass_time(100)
     assert world.node.rooms.services.waiting_bytes == 0
     for peer in peers:

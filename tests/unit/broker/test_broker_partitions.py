@@ -1,12 +1,12 @@
 """What happens to partitions while they are in use: deleted, made anew, reconfigured, on disks that fail."""
 
 import errno
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 from broker_world import Peer, World, batch, code, part, values
+from msgspec.structs import replace
 
 from skidway.broker.identity import WrongDataDirectory
 from skidway.broker.partitions.refusals import KEPT_MS

@@ -1,16 +1,16 @@
 """Handlers need no connection: a call made by hand is served like one that came in a frame."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from broker_world import World, batch, code, part, values
+from msgspec.structs import replace
 from nodes_together import made
 
 from skidway.broker.api.call import LocalCall
 from skidway.broker.api.caller import ANONYMOUS, Caller, this_node
 from skidway.broker.api.forwarding import handle_later
-from skidway.broker.api.table import EXPERIMENTAL, SERVED
+from skidway.broker.api.table import SERVED
 from skidway.broker.node import Node
 from skidway.errors import ErrorCode
 from skidway.ports import FileSlice
@@ -46,7 +46,7 @@ class Asked:
 
 @pytest.fixture
 def world() -> World:
-    world = World(experimental_transactions=True)
+    world = World()
     world.peer().create("t", flush="sync")
     return world
 
@@ -64,7 +64,7 @@ def fetch_request(topic: str) -> FetchRequest:
     return FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1_000_000, session_epoch=-1, topics=topics)
 
 
-@pytest.mark.parametrize("key", [*SERVED, *EXPERIMENTAL])
+@pytest.mark.parametrize("key", [*SERVED])
 def test_every_handler_answers_a_call_without_a_connection(world: World, key: int) -> None:
     """An empty request is answered with a response that has the form of its API, be it an error."""
     fields = {"acks": 1} if key == 0 else {}  # acks=0 has no answer

@@ -1,10 +1,10 @@
 """A second kind of coordinator beside the groups: a topic, records, a machine, and nothing else to change."""
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from broker_world import Peer, World
+from msgspec.structs import replace
 
 from skidway.broker.coordinators.host import Coordinator, CoordinatorKind, Coordinators
 from skidway.errors import InvalidRequest, ProtocolError
@@ -20,7 +20,6 @@ FULL = 100
 """Has an effect: a counter of another partition counts those that are full."""
 
 
-@dataclass(slots=True)
 class Add(Operation[int]):
     """Answers with the sum."""
 
@@ -28,7 +27,6 @@ class Add(Operation[int]):
     amount: int
 
 
-@dataclass(slots=True)
 class Look(Operation[None]):
     pass
 

@@ -4,13 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from broker_world import World, part
 
 from skidway.blocking_client.admin import Admin
 from skidway.blocking_client.cluster import Cluster
 from skidway.blocking_client.errors import BrokerError
 from skidway.blocking_client.groups import Groups
-from skidway.errors import ErrorCode
 from skidway.groups.placement import partition_of
 from skidway.testing import Broker
 
@@ -46,7 +44,7 @@ def test_the_other_groups_go_on(tmp_path: Path, damage: Callable[[Path], None]) 
         assert number != partition_of(KEPT, 50)
         damage(tmp_path / f"__consumer_offsets-{number}")
         broker.start()
-        with Cluster(broker.bootstrap, timeout_ms=1_000) as hasty, Cluster(broker.bootstrap) as cluster:
+        with Cluster(broker.bootstrap, timeout_ms=3_000) as hasty, Cluster(broker.bootstrap) as cluster:
             groups = Groups(cluster)
             assert groups.committed(KEPT)["orders", 0].offset == 0
             assert [one.id for one in groups.all()] == [KEPT]
@@ -56,27 +54,3 @@ def test_the_other_groups_go_on(tmp_path: Path, damage: Callable[[Path], None]) 
             groups.commit(KEPT, {("orders", 0): 0})
         told = [line for line in broker.output.splitlines() if f"__consumer_offsets-{number}" in line]
         assert len([line for line in told if "cannot load groups" in line]) == 1
-
-
-def test_groups_that_cannot_be_read_after_a_write_failed_are_told_once_and_keep_nobody_busy() -> None:
-    world = World()
-    peer = world.peer()
-    peer.create("orders")
-    peer.call("FindCoordinator", version=4, coordinator_keys=[LOST])
-
-    def commit(offset: int) -> int:
-        entry = part("OffsetCommit", "OffsetCommitRequestPartition", partition_index=0, committed_offset=offset)
-        topics = [part("OffsetCommit", "OffsetCommitRequestTopic", name="orders", partitions=[entry])]
-        reply = peer.call("OffsetCommit", version=8, group_id=LOST, generation_id_or_member_epoch=-1, topics=topics)
-        return int(reply.topics[0].partitions[0].error_code)
-
-    assert commit(1) == 0
-    world.disk.corrupt(f"__consumer_offsets-{partition_of(LOST, 50)}/{0:020d}.log", 70)
-    world.disk.capacity = world.disk.used()
-    assert commit(2) == ErrorCode.NOT_COORDINATOR
-    world.disk.capacity = None
-    assert [commit(3), commit(4)] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
-    assert len([line for line in world.events if "cannot load groups" in line]) == 1
-    world.pass_time(1)
-    assert world.node.deadline_ms is not None
-    assert world.node.deadline_ms > world.clock.now_ms

@@ -1,12 +1,12 @@
 """How proposals reach the controller: together, one request at a time, again and again until there is an answer."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from broker_world import World, batch
 from follower_by_hand import Follower, replicated_topic
+from msgspec.structs import replace
 
 from skidway.broker.asking import RETRY_MS
 from skidway.broker.events import InSyncChange, InSyncChanged

@@ -222,7 +222,7 @@ def test_a_large_request_and_its_reply_are_freed_in_steps(
             freed[kind] += 1
             yield step
 
-    monkeypatch.setattr("skidway.broker.api.wire_call.release", counted)
+    monkeypatch.setattr("skidway.broker.api.connection.release", counted)
     shape = "deep topics" if name == "ListOffsets" else "broad groups"
     asked = next(worst for worst in worst_requests(turns.what, elements, KEYS[name]) if worst.shape == shape)
     connection = turns.begin(asked.frame())

@@ -1,11 +1,11 @@
 """Clients that ask the wrong node, or a node far away, are told where to go; and what a new leader does not say yet."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from broker_world import Peer, World, batch, part, values
 from follower_by_hand import Follower, replicated_topic
+from msgspec.structs import replace
 
 from skidway.broker.reads.ends import FOLLOWERS_WAIT_MS
 from skidway.errors import ErrorCode
@@ -92,7 +92,7 @@ def test_an_acknowledgement_that_is_waited_for_ends_with_the_lead(world: World) 
     assert peer.replies() == []
     partition = world.partition("orders")
     partition.follow(replace(partition.role, leader=2, leader_epoch=5, partition_epoch=5), world.clock.now_ms)
-    world.node.on_role_changed(partition)
+    world.node.relay.on_role_changed(partition)
     world.settle()
     assert peer.reply().responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -4,22 +4,21 @@ import pytest
 from bench.worst_requests import worst_requests
 from counted_turns import SCALE, TURN_CALLS_MAX, Turns
 
-from skidway.broker.api.table import EXPERIMENTAL, SERVED
+from skidway.broker.api.table import SERVED
 from skidway.limits import DEFAULT_LIMITS
 
 PARTITIONS = 50
-ROWS = {**SERVED, **EXPERIMENTAL}
 
 
 @pytest.fixture(scope="module")
 def turns() -> Turns:
-    return Turns(PARTITIONS, experimental_transactions=True)
+    return Turns(PARTITIONS)
 
 
-@pytest.mark.parametrize("key", ROWS)
+@pytest.mark.parametrize("key", SERVED)
 def test_no_turn_is_long_whatever_is_asked(turns: Turns, key: int) -> None:
     good = turns.world.peer()
-    elements = (ROWS[key].elements_max or DEFAULT_LIMITS.request_elements_max) // SCALE
+    elements = (SERVED[key].elements_max or DEFAULT_LIMITS.request_elements_max) // SCALE
     for worst in worst_requests(turns.what, elements, key):
         turns.longest = 0
         turns.serve(worst, good)

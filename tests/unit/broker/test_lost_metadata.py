@@ -113,7 +113,7 @@ def test_committed_metadata_that_was_not_synced_is_not_saved_as_known() -> None:
     cluster, slow = with_unsynced_metadata()
     node = cluster.nodes[slow]
     save(node.logs)
-    saved = Logs.open(cluster.disks[slow]).committed_in(CLUSTER_METADATA, 0, METADATA_TOPIC_ID)
+    saved = Logs(cluster.disks[slow]).committed_in(CLUSTER_METADATA, 0, METADATA_TOPIC_ID)
     assert saved == node.quorum.log.synced_offset
 
 

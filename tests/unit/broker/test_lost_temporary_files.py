@@ -41,4 +41,4 @@ def test_a_checkpoint_that_loses_its_temporary_file_costs_nothing(monkeypatch: p
     world.settle()
     assert code(peer.reply()) == ErrorCode.NONE
     checkpoint(world)
-    assert world.partition("t").log.snapshots, "the next one is there"
+    assert world.partition("t").log.saved.snapshots, "the next one is there"

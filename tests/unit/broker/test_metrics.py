@@ -12,12 +12,13 @@ from nodes_together import produce as produce_to
 from skidway.broker import metrics
 from skidway.broker.metrics import Sample, samples
 from skidway.broker.node import Node
+from skidway.runtime.distribution import BOUNDS_MS
 from skidway.steps import at_once
 
 Key = tuple[str, tuple[str, ...]]
 
 
-def pulled(node: Node) -> dict[Key, int]:
+def pulled(node: Node) -> dict[Key, Any]:
     found: list[Sample] = []
     at_once(samples(node, found.append))
     for sample in found:
@@ -39,7 +40,7 @@ def fetch(peer: Peer, topic: str) -> Any:
     return peer.call("Fetch", max_wait_ms=0, min_bytes=1, topics=topics)
 
 
-def only(found: dict[Key, int], name: str) -> int:
+def only(found: dict[Key, int | float], name: str) -> int | float:
     return found[name, ()]
 
 
@@ -90,6 +91,54 @@ def test_requests_are_counted_with_their_bytes_by_api_and_version() -> None:
     length_bytes = 4
     expected = sum(len(frame) - length_bytes for frame in frames[:2])
     assert found["kafka_network_requestmetrics_requestbytes_total", ("Metadata", "1")] == expected
+
+
+def test_errors_are_counted_by_api_and_code_wherever_a_reply_has_them() -> None:
+    world = World()
+    peer = world.peer()
+    peer.create("t", flush="os")
+    for _ in range(2):
+        assert code(produce(peer, "missing", b"a")) != 0
+    assert code(produce(peer, "t", b"a")) == 0
+    again = [part("CreateTopics", "CreatableTopic", "t", num_partitions=1, replication_factor=1)]
+    peer.call("CreateTopics", topics=again, timeout_ms=1000)
+    peer.call("Heartbeat", group_id="", generation_id=1, member_id="m")
+    asked = [part("Metadata", "MetadataRequestTopic", name=name) for name in ("t", "x", "y")]
+    peer.call("Metadata", topics=asked, allow_auto_topic_creation=False)
+    name = "kafka_network_requestmetrics_errors_total"
+    assert {values: number for (metric, values), number in pulled(world.node).items() if metric == name} == {
+        ("Produce", "UNKNOWN_TOPIC_OR_PARTITION"): 2,
+        ("CreateTopics", "TOPIC_ALREADY_EXISTS"): 1,
+        ("Heartbeat", "COORDINATOR_NOT_AVAILABLE"): 1,
+        ("Metadata", "UNKNOWN_TOPIC_OR_PARTITION"): 2,
+    }
+
+
+def test_how_long_requests_waited_for_their_reply_is_measured_by_api() -> None:
+    world = World()
+    peer = world.peer()
+    peer.create("t", flush="sync")
+    entry = part("Produce", "PartitionProduceData", 0, batch(b"a"))
+    topics = [part("Produce", "TopicProduceData", "t", partition_data=[entry])]
+    for wait_ms in (7, 30):
+        peer.send("Produce", acks=-1, timeout_ms=5000, topic_data=topics)
+        world.end_turn()
+        world.clock.now_ms += wait_ms
+        world.sync()
+        assert code(peer.reply()) == 0
+    assert code(produce(peer, "t", b"b")) == 0, "acks=1 is answered at once"
+    found = pulled(world.node)
+    waited = "skidway_requests_waited_total"
+    (names,) = (values for name, values in found if name == waited and values[0] == "Produce")
+    assert found[waited, names] == 2
+    assert found["skidway_requests_waited_milliseconds_total", names] == 37
+    assert found["skidway_requests_longest_wait_milliseconds", names] == 30
+    times = found["skidway_requests_waited_seconds", ("Produce",)]
+    assert {bound: count for bound, count in zip((*BOUNDS_MS, None), times.counts, strict=True) if count} == {
+        10: 1,
+        50: 1,
+    }, "7 and 30 ms"
+    assert times.total_ms == 37
 
 
 def test_who_waits_is_counted() -> None:
@@ -165,6 +214,11 @@ def test_samples_have_a_bound_whatever_clients_name(monkeypatch: pytest.MonkeyPa
     assert {name for name, _ in grown} <= {
         "kafka_network_requestmetrics_requests_total",
         "kafka_network_requestmetrics_requestbytes_total",
+        "kafka_network_requestmetrics_errors_total",
+        "skidway_requests_waited_total",
+        "skidway_requests_waited_milliseconds_total",
+        "skidway_requests_longest_wait_milliseconds",
+        "skidway_requests_waited_seconds",
         "skidway_events_total",
     }, "by API and by kind of event only"
     assert found["kafka_server_replicamanager_partitioncount", ()] == len(world.node.partitions) > 40

@@ -1,11 +1,13 @@
 """What only nodes may call is refused to others in one place, as soon as there is authentication."""
 
-from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
 from broker_world import KEYS, Peer, World, batch, values
+from msgspec.structs import replace
 
+from skidway.broker.api.admission import SHARE_STATES
 from skidway.broker.api.connection import LARGE_BYTES
 from skidway.broker.api.table import SERVED, Audience
 from skidway.errors import ErrorCode
@@ -13,7 +15,7 @@ from skidway.wire.message import Message
 from skidway.wire.registry import APIS, api
 from skidway.wire.schema.fetch import FetchRequest, ReplicaState
 
-OF_NODES = [APIS[key] for key, row in SERVED.items() if row.audience is Audience.NODES]
+OF_NODES = [APIS[key] for key, row in SERVED.items() if row.audience is Audience.NODES and key not in SHARE_STATES]
 REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 LARGE = {"Envelope": {"request_data": bytes(LARGE_BYTES + 1)}}
 
@@ -62,6 +64,20 @@ def test_without_authentication_everybody_may_be_a_node(name: str) -> None:
     assert ask(World().peer(), name).error_code != REFUSED
 
 
+@pytest.mark.parametrize("name", [APIS[key] for key in SHARE_STATES])
+def test_share_partitions_are_refused_one_by_one(world: World, name: str) -> None:
+    schema = import_module(api(KEYS[name]).request.message.__module__)
+    (data,) = [each for label, each in vars(schema).items() if label.endswith("StateData") or "SummaryData" in label]
+    topics = [data(bytes(16), [schema.PartitionData(0), schema.PartitionData(7)])]
+
+    def codes(peer: Peer) -> list[tuple[int, int]]:
+        reply = ask(peer, name, group_id="g", topics=topics)
+        return [(result.partition, result.error_code) for topic in reply.results for result in topic.partitions]
+
+    assert codes(world.peer()) == [(0, REFUSED), (7, REFUSED)]
+    assert [partition for partition, code in codes(node_peer(world)) if code != REFUSED] == [0, 7]
+
+
 def test_a_client_cannot_fetch_as_a_replica(world: World) -> None:
     world.peer().create("t", flush="os")
     as_replica = {"replica_state": ReplicaState(2, 1)}
@@ -86,3 +102,10 @@ def test_what_has_to_be_refused_has_a_code_to_say_so() -> None:
     for name in OF_NODES:
         assert api(KEYS[name]).response.message(error_code=REFUSED).error_code == REFUSED
     assert FetchRequest().replica_state.replica_id < 0, "older versions cannot fetch as a replica"
+
+
+@pytest.mark.parametrize("name", ["ReceiveMessages", "SettleMessages", "CountMessages", "SendMessages"])
+def test_the_messages_of_a_queue_are_for_clients_too(world: World, name: str) -> None:
+    """They need rights of the queue's topic, as a fetch does; who is a node has those of a node."""
+    for peer in (world.peer(), node_peer(world)):
+        assert ask(peer, name).error_code != REFUSED

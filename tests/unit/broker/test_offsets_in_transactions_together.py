@@ -30,7 +30,6 @@ class Story:
 
     def __init__(self) -> None:
         self.cluster: Cluster = made(
-            experimental_transactions=True,
             transactions=TransactionSettings(state_partitions=PARTITIONS),
             groups=GroupSettings(offsets_partitions=PARTITIONS),
         )

@@ -9,6 +9,7 @@ from nodes_together import Cluster, create, made, produce
 from skidway.broker.partitions import opening
 from skidway.broker.partitions.lives import Settling
 from skidway.broker.upkeep.syncs import SyncJob
+from skidway.log.durability import checkpointing
 from skidway.runtime.jobs import Job
 from skidway.sim.world.disk import SimDisk
 
@@ -24,7 +25,7 @@ def cluster_with(topic: str, **configs: Any) -> tuple[Cluster, int]:
 
 def checkpoint(cluster: Cluster, number: int, topic: str) -> None:
     log = cluster.copy(number, topic).log
-    ticket = log.checkpoint()
+    ticket = checkpointing.begin(log)
     assert ticket is not None
     ticket.run()
     log.finish_sync(ticket)

@@ -69,5 +69,5 @@ def test_transactions_cost_other_producers_nothing() -> None:
     peer.give(frame(0, True, 2))
     world.answer(AGREED)
     found = called(peer, frame(1, True, 2), ITS_OWN + OF_PRODUCERS)
-    assert found == ["handle", "produce", "check", "question", "append", "_stored", "advance", "commit"]
+    assert found == ["handle", "produce", "check", "append", "_stored", "advance", "commit"]
     assert peer.codes() == [[0]] * 4

@@ -66,4 +66,4 @@ def test_partitions_are_saved_a_few_in_every_turn() -> None:
     assert len(begun) == len(set(begun))
     world.clock.per_look_ms = 0
     world.sync()
-    assert [world.partition("t", index).log.recovery_point for index in range(20)] == [1] * 20
+    assert [world.partition("t", index).log.saved.recovery_point for index in range(20)] == [1] * 20

@@ -1,9 +1,9 @@
 """Followers fetch: what counts, what they are told, and what becomes of the in-sync set."""
 
-import dataclasses
 from typing import Any
 from unittest.mock import patch
 
+import msgspec.structs
 import pytest
 from broker_world import Peer, World, batch, code, part
 from follower_by_hand import Follower, replicated_topic
@@ -261,7 +261,7 @@ def test_a_follower_hears_of_the_watermark_again_in_a_new_epoch(world: World) ->
     told = second.ask({ORDERS: 0})[ORDERS]
     assert told.high_watermark == 0
     role = partition.role
-    partition.lead(dataclasses.replace(role, leader_epoch=role.leader_epoch + 1), world.clock.now_ms)
+    partition.lead(msgspec.structs.replace(role, leader_epoch=role.leader_epoch + 1), world.clock.now_ms)
     assert second.ask({ORDERS: 0})[ORDERS].high_watermark == 0
     assert second.ask({}) == {}
 

@@ -117,7 +117,7 @@ def test_nothing_is_acknowledged_by_too_few_when_the_setting_comes_later_than_a_
     assert produce(cluster, topic, b"a") == 0
     cluster.until(lambda: cluster.copy(other, topic).log.high_watermark == 1)
     held: list[Any] = []
-    with patch.object(cluster.nodes[leader], "on_metadata", held.append):
+    with patch.object(cluster.nodes[leader].relay, "on_metadata", held.append):
         assert cluster.client(cluster.until(cluster.controller)).alter(topic, min_insync_replicas="2") == 0
         cluster.nodes[other].rooms.followers.stop()
         client = cluster.client(leader)
@@ -127,7 +127,7 @@ def test_nothing_is_acknowledged_by_too_few_when_the_setting_comes_later_than_a_
         assert held
         assert client.replies() == []
     for records in held:
-        cluster.nodes[leader].on_metadata(records)
+        cluster.nodes[leader].relay.on_metadata(records)
     cluster.pass_time(1_000)
     assert client.replies() == []
     assert produce(cluster, topic, b"c", by=leader) == NOT_ENOUGH_REPLICAS
@@ -141,7 +141,7 @@ def test_followers_send_clients_to_the_leader() -> None:
     told = cluster.client(other).call("Metadata", topics=[part("Metadata", "MetadataRequestTopic", name="t")])
     (partition,) = told.topics[0].partitions
     assert (partition.leader_id, sorted(partition.replica_nodes)) == (leader, [1, 2, 3])
-    assert told.controller_id == cluster.nodes[other].controller_id
+    assert told.controller_id == cluster.nodes[other].rooms.controller.node_id
     cluster.kill(leader)
     cluster.until(lambda: cluster.leader("t"))
     told = cluster.client(other).call("Metadata", topics=[part("Metadata", "MetadataRequestTopic", name="t")])

@@ -1,10 +1,9 @@
 """Replicas that are not in sync may be held to a rate; those that are in sync never are."""
 
-from dataclasses import replace
-
 import pytest
 from broker_world import World, batch, part
 from follower_by_hand import Follower, replicated_topic
+from msgspec.structs import replace
 
 from skidway.errors import ErrorCode
 from skidway.replica.throttle import UNBOUNDED, Throttle

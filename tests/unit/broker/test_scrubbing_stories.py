@@ -7,6 +7,8 @@ from broker_world import World, batch, code, values
 from nodes_together import Cluster, create, made, produce
 
 from skidway.broker.upkeep.scrubbing import FIRST_MS_MAX, SLICE_COST_MIN
+from skidway.log import retention
+from skidway.log.durability import checkpointing
 from skidway.log.scrubbing import SLICE_BYTES, CheckTicket
 from skidway.records.batch import HEADER_BYTES
 
@@ -252,9 +254,10 @@ def test_a_topic_that_takes_the_name_of_a_deleted_one_is_not_taken_for_it() -> N
 def test_what_retention_takes_meanwhile_is_not_damaged() -> None:
     story = Alone()
     job = story.hold_a_slice()
-    story.log.delete_records_before(3)
+    retention.delete_before(story.log, 3)
     assert len(story.log.segments) == 1
-    checkpoint = story.log.checkpoint()
+    checkpoint = checkpointing.begin(story.log)
+    assert checkpoint is not None
     checkpoint.run()
     story.log.finish_sync(checkpoint)
     job.run()
@@ -286,7 +289,7 @@ def test_a_disk_that_fails_meanwhile_ends_it() -> None:
     story.rot(0)
     job = story.hold_a_slice()
     node = story.world.node
-    node.fail("a sync failed")
+    node.relay.fail("a sync failed")
     job.run()
     job.done(None, story.world.clock.now_ms)
     story.pass_time(20_000)
@@ -349,7 +352,8 @@ def test_many_small_logs_are_checked_over_many_turns() -> None:
     peer.create("wide", partitions=1_200, flush="os")
     peer.produce("wide", batch(b"x"), index=1_000)
     world.settle()
-    checkpoint = world.partition("wide", 1_000).log.checkpoint()
+    checkpoint = checkpointing.begin(world.partition("wide", 1_000).log)
+    assert checkpoint is not None
     checkpoint.run()
     world.partition("wide", 1_000).log.finish_sync(checkpoint)
     turns = 0

@@ -1,12 +1,13 @@
 """Where a partition begins and ends, as clients see and move it: DeleteRecords and ListOffsets."""
 
+from copy import deepcopy
 from random import Random
 
 import pytest
 from broker_world import WALL_MS, Peer, World, batch, code, part, values
 
 from skidway.broker.reads.ends import SYNC_WAIT_MS
-from skidway.log.durability.directory_work import RemovalTicket
+from skidway.log.durability.directory_work import FilesTicket, RemovalTicket
 from skidway.log.durability.sync import SyncTicket
 from skidway.runtime.jobs import Lane
 
@@ -64,6 +65,31 @@ def test_a_deletion_is_answered_when_no_crash_undoes_it(flush: str) -> None:
     world.disk.crash(Random(3))
     again = World(world.disk)
     assert [again.partition("t", index).log.start_offset for index in range(3)] == [2, 2, 2]
+
+
+def test_a_deletion_above_what_is_synced_waits_for_the_sync_and_a_save_behind_it() -> None:
+    world = World()
+    peer = world.peer()
+    peer.create("t", flush="os")
+    peer.produce("t", batch(b"a", b"b", b"c"))
+    assert deleted(world, 2) == (0, 2)
+    peer.produce("t", batch(b"d", b"e", b"f"))
+    waiting = ask_to_delete(world, 5)
+    world.end_turn()
+    saves = [job for job in world.held if isinstance(job.ticket, FilesTicket)]
+    syncs = [job for job in world.held if isinstance(job.ticket, SyncTicket)]
+    assert len(saves) == len(syncs) == 1
+    world.held = saves
+    world.sync()
+    power_lost = deepcopy(world.disk)
+    world.held += syncs
+    world.sync()
+    assert waiting.replies() == [], "no file names this start"
+    world.settle()
+    assert waiting.reply().topics[0].partitions[0].low_watermark == 5
+    for disk, start in ((power_lost, 3), (world.disk, 5)):
+        disk.crash(Random(3))
+        assert World(disk).partition("t").log.start_offset == start
 
 
 def test_a_deletion_that_cannot_be_saved_is_not_confirmed() -> None:
@@ -157,7 +183,7 @@ def test_nobody_waits_for_the_end_where_nothing_is_under_way() -> None:
     peer.reply()
     end_of(peer, -2)
     assert peer.reply().topics[0].partitions[0].offset == 0, "where it begins is known"
-    world.node.fail("a broken disk")
+    world.node.relay.fail("a broken disk")
     end_of(peer)
     assert peer.reply().topics[0].partitions[0].offset == 1, "no sync will come"
 

@@ -4,11 +4,15 @@ from typing import Any
 
 import pytest
 from broker_world import part
-from transactions_world import ID, Transactions, transaction
+from transactions_world import ID, Transactions, marker, transaction
 
+from skidway.broker.coordinators.host import ANSWER_MS
 from skidway.broker.coordinators.id_reserve import RESERVED, ProducerIdReserve
 from skidway.broker.events import TooFewReplicas
 from skidway.errors import CoordinatorNotAvailable, ErrorCode, ProtocolError
+from skidway.groups.placement import partition_of
+from skidway.runtime.log_store import LogStore
+from skidway.transactions.bounds import bytes_of
 from skidway.transactions.settings import TransactionSettings
 from skidway.transactions.transaction import Empty, Ongoing
 
@@ -264,3 +268,92 @@ def test_admins_see_the_settings_of_transactions_under_kafkas_names() -> None:
     assert told["transaction.state.log.num.partitions"] == "4"
     assert told["transactional.id.expiration.ms"] == "9000"
     assert told["transaction.abort.timed.out.transaction.cleanup.interval.ms"] == "10000"
+
+
+def test_a_node_that_is_full_refuses_new_ids_and_partitions_of_all_its_coordinators() -> None:
+    few = 12
+    settings = TransactionSettings(state_partitions=4, node_id_bytes_max=few * bytes_of("id-00"), node_partitions_max=6)
+    story = Transactions(transactions=settings)
+    producers = {name: begun(story, name) for name in (f"id-{number:02}" for number in range(few))}
+    assert len({partition_of(name, 4) for name in producers}) > 1, "they share a coordinator"
+    assert story.init("one-more").error_code == E.POLICY_VIOLATION
+    assert story.init("x" * 30_000).error_code == E.POLICY_VIOLATION
+    first, second, third, *_ = producers
+    for name in (first, second):
+        story.add(producers[name], *[("t", index) for index in range(3)], key=name)
+    assert story.add(producers[third], PLACE, key=third) == {PLACE: E.POLICY_VIOLATION}
+    assert story.end(producers[first], key=first).error_code == 0
+    story.world.settle()
+    assert story.add(producers[third], PLACE, key=third) == {PLACE: 0}
+    assert begun(story, first) == (producers[first][0], 1), "those that are known go on"
+
+
+def test_whoever_waits_for_a_commit_that_does_not_come_is_told_in_bounded_time(story: Transactions) -> None:
+    """A disk that takes its time stands for replicas that are cut off: nothing is committed."""
+    producer = begun(story)
+    assert story.add(producer, PLACE) == {PLACE: 0}
+    ending = {"transactional_id": ID, "producer_id": producer[0], "producer_epoch": producer[1], "committed": True}
+    story.peer.send("EndTxn", version=3, **ending)
+    story.world.end_turn()
+    story.world.pass_time(ANSWER_MS // 2)
+    story.peer.send("DescribeTransactions", version=0, transactional_ids=[ID])
+    story.world.end_turn()
+    story.world.pass_time(ANSWER_MS // 2)
+    assert story.peer.reply().error_code == E.COORDINATOR_NOT_AVAILABLE
+    assert story.peer.replies() == [], "who came later has not waited long enough"
+    story.peer.send("EndTxn", version=3, **ending)
+    story.world.end_turn()
+    story.world.pass_time(ANSWER_MS // 2)
+    (_, described), (_, ended) = story.peer.replies()
+    assert described.transaction_states[0].error_code == E.COORDINATOR_NOT_AVAILABLE
+    assert ended.error_code == E.COORDINATOR_NOT_AVAILABLE, "where others wait in vain nobody begins to"
+    story.world.pass_time(10 * ANSWER_MS)
+    assert story.markers() == []
+    story.world.settle()
+    assert story.peer.replies() == [], "nobody is answered twice"
+    assert story.markers() == [(*producer, True)], "what was decided happens all the same"
+    assert story.end(producer).error_code == 0, "asked again, it has ended so"
+
+
+def test_a_coordinator_that_moves_leaves_nobody_waiting_and_no_timer(story: Transactions) -> None:
+    begun(story)
+    story.peer.send("InitProducerId", version=4, transactional_id=ID, transaction_timeout_ms=1000)
+    story.world.end_turn()
+    coordinators = story.world.node.rooms.services.transactions
+    (coordinator,) = [each for each in coordinators.loaded.values() if each.host.parked_count]
+    patience = coordinator.patience
+    assert patience is not None
+    assert patience.armed
+    coordinators.on_removed(coordinator.partition)
+    assert story.peer.reply().error_code == E.NOT_COORDINATOR
+    assert not patience.armed
+
+
+def test_what_cannot_be_read_again_after_a_failed_write_is_told_once_and_keeps_nobody_busy(story: Transactions) -> None:
+    """A failed write alone has nothing read again; here the log is no more what its coordinator knows."""
+    producer, world = begun(story), story.world
+    place = "__transaction_state", partition_of(ID, 4)
+    assert story.write_markers(marker(producer, place)) == [{place: 0}]
+    world.disk.corrupt(f"{place[0]}-{place[1]}/{0:020d}.log", 70)
+    world.disk.capacity = world.disk.used()
+    assert story.init().error_code == E.NOT_COORDINATOR
+    world.disk.capacity = None
+    assert [story.init().error_code for _ in range(2)] == [E.COORDINATOR_NOT_AVAILABLE] * 2
+    assert len([line for line in world.events if "cannot load transactions" in line]) == 1
+    world.pass_time(1)
+    assert world.node.deadline_ms is not None
+    assert world.node.deadline_ms > world.clock.now_ms
+
+
+def test_a_full_disk_has_no_coordinator_read_its_log_for_every_refusal(
+    story: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = begun(story)
+    monkeypatch.setattr(LogStore, "read_all", lambda self: pytest.fail("it is read again"))
+    story.world.disk.capacity = 0
+    assert story.init().error_code == E.NOT_COORDINATOR
+    assert story.add(producer, PLACE) == {PLACE: E.NOT_COORDINATOR}
+    (known,) = story.peer.call("DescribeTransactions", transactional_ids=[ID]).transaction_states
+    assert (known.error_code, known.producer_epoch) == (0, producer[1]), "no epoch is burnt, and reads go on"
+    story.world.disk.capacity = None
+    assert story.add(producer, PLACE) == {PLACE: 0}

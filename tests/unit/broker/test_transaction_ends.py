@@ -3,20 +3,27 @@
 from typing import Any
 
 import pytest
-from broker_world import World, batch, code, part
+from broker_world import batch, code, part
 from transactions_world import ID, TIMEOUT_MS, Transactions, marker, transaction
 
-from skidway.broker.coordinators.marker_sender import LATE_MS, RETRY_MS_MAX
+from skidway.broker.coordinators.host import TICK_RETRY_MS
+from skidway.broker.coordinators.marker_sender import LATE_MS, RETRY_MS_MAX, RETRY_MS_MIN
 from skidway.broker.coordinators.news import MarkerRefused, MarkersLate
+from skidway.broker.coordinators.next_transactions import BUSY_MS
 from skidway.broker.handlers import list_transactions
+from skidway.broker.partitions import marker_batches
+from skidway.broker.partitions.news import BatchRejected
 from skidway.broker.partitions.partition import Partition
 from skidway.errors import ErrorCode, NotEnoughReplicas
+from skidway.limits import INT64_MAX
+from skidway.records.batch import TimestampType
 from skidway.runtime.log_store import LogStore
 from skidway.transactions.coordinator import TransactionCoordinator
-from skidway.transactions.operations import ListTransactions
+from skidway.transactions.operations import ListTransactions, MarkersWritten
 from skidway.transactions.records import TransactionRecord
 from skidway.transactions.settings import TransactionSettings
-from skidway.transactions.transaction import Ended, Ending
+from skidway.transactions.transaction import Ended, Ending, Ongoing
+from values import replace
 
 E = ErrorCode
 PLACE = ("t", 0)
@@ -129,6 +136,26 @@ def test_a_transaction_that_takes_too_long_is_aborted_in_the_next_epoch(story: T
     assert story.end((producer_id, epoch)).error_code == E.PRODUCER_FENCED
 
 
+def test_a_time_out_that_finds_the_disk_full_is_tried_again_after_a_pause(story: Transactions) -> None:
+    opened(story, PLACE)
+    world, disk = story.world, story.world.disk
+    disk.capacity = 0
+    world.pass_time(TIMEOUT_MS + 1)
+    assert disk.refusals == 1
+    rejected = [event for event in world.reported if isinstance(event, BatchRejected)]
+    assert len(rejected) == 1, "operators hear of it"
+    for _ in range(10):
+        world.pass_time(1)
+        assert story.peer.call("DescribeTransactions", transactional_ids=[ID]).transaction_states[0].error_code == 0
+    assert disk.refusals == 1, "others who ask the coordinator do not make it try again"
+    world.pass_time(TICK_RETRY_MS)
+    assert disk.refusals == 2
+    disk.capacity = None
+    world.pass_time(TICK_RETRY_MS)
+    world.settle()
+    assert isinstance(story.state().state, Ended)
+
+
 def test_a_newcomer_aborts_what_is_open_and_gets_the_id_when_that_is_done(story: Transactions) -> None:
     producer_id, epoch = opened(story, PLACE)
     assert story.init().error_code == E.CONCURRENT_TRANSACTIONS
@@ -155,11 +182,12 @@ class Refusals:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.refused = 0
+        self.places = {PLACE}
         self.error: Exception | None = NotEnoughReplicas("not now")
         write = Partition.write_marker
 
         def write_marker(partition: Partition, *arguments: Any) -> int:
-            if self.error is None or partition.index != 0:
+            if self.error is None or (partition.topic, partition.index) not in self.places:
                 return write(partition, *arguments)
             self.refused += 1
             raise self.error
@@ -188,13 +216,34 @@ def test_a_partition_that_takes_no_marker_gets_it_again_after_pauses_that_grow(
     assert (late.transactional_id, late.partition, late.others) == (ID, "t-0", 0)
     assert LATE_MS <= late.since_ms < LATE_MS + 2 * RETRY_MS_MAX
     assert isinstance(story.state().state, Ending)
-    assert story.add(producer, PLACE) == {PLACE: E.CONCURRENT_TRANSACTIONS}
+    story.begin_adding(producer, PLACE)
+    story.world.settle()
+    assert story.peer.replies() == [], "it waits for a moment"
+    story.world.pass_time(BUSY_MS)
+    story.world.settle()
+    assert story.added() == {PLACE: E.CONCURRENT_TRANSACTIONS}
     refusals.error = None
     story.world.pass_time(RETRY_MS_MAX)
     story.world.settle()
     assert story.markers() == [(*producer, True)]
     assert story.markers("t", 1) == [(*producer, True)], "who has answered is not asked again"
     assert isinstance(story.state().state, Ended)
+
+
+def test_the_next_transaction_begins_when_the_last_marker_of_the_one_before_is_written(
+    story: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = Refusals(monkeypatch)
+    producer = opened(story, PLACE, ("t", 1))
+    assert story.end(producer).error_code == 0
+    story.begin_adding(producer, PLACE)
+    story.world.settle()
+    assert story.peer.replies() == []
+    refusals.error = None
+    story.world.pass_time(RETRY_MS_MIN)
+    story.world.settle()
+    assert story.added() == {PLACE: 0}
+    assert isinstance(story.state().state, Ongoing)
 
 
 def state_of(record: TransactionRecord) -> Any:
@@ -297,28 +346,154 @@ def test_markers_of_other_nodes_are_answered_when_they_are_committed(story: Tran
     assert story.write_markers() == []
 
 
+def test_a_request_that_a_later_one_has_overtaken_writes_nothing(story: Transactions) -> None:
+    """Its sender gave it up and sent its markers again: what it would end now is the next transaction."""
+    node_id = story.world.node.rooms.services.world.settings.node_id
+    story.world.node.image.brokers[node_id].epoch = 9
+    asked = marker((77, 3), PLACE, commit=False)
+    written, late = [{PLACE: 0}], [{PLACE: E.REQUEST_TIMED_OUT}]
+    assert story.write_markers(asked, sender=(node_id, 8, 5)) == written
+    assert story.write_markers(asked, sender=(node_id, 8, 4)) == late
+    assert story.write_markers(asked, sender=(node_id, 8, 5)) == late
+    assert story.write_markers(asked, sender=(node_id, 8, 6)) == written
+    assert story.write_markers(asked, sender=(node_id, 9, 1)) == written, "it has restarted"
+    assert story.write_markers(asked, sender=(node_id, 8, 7)) == late
+    assert len(story.markers()) == 3
+    for number in (5, 4):
+        assert story.write_markers(asked, sender=(4711, 8, number)) == written, "no node of this cluster"
+    assert story.write_markers(asked, version=1) == written, "admins do not count"
+
+
+def test_a_broker_epoch_that_nobody_knows_does_not_make_all_others_late(story: Transactions) -> None:
+    """Whoever made one up would keep a node's transactions from ending in the partitions of another, for good."""
+    node_id = story.world.node.rooms.services.world.settings.node_id
+    known = story.world.node.image.brokers[node_id].epoch
+    asked = marker((77, 3), PLACE, commit=False)
+    late = [{PLACE: E.REQUEST_TIMED_OUT}]
+    assert story.write_markers(asked, sender=(node_id, INT64_MAX, INT64_MAX)) == late
+    assert story.write_markers(asked, sender=(node_id, known + 1, 1)) == late
+    assert story.write_markers(asked, sender=(node_id, known, 1)) == [{PLACE: 0}]
+    story.world.node.image.brokers[node_id].epoch = known + 1
+    assert story.write_markers(asked, sender=(node_id, known + 1, 1)) == [{PLACE: 0}]
+
+
+def test_a_marker_for_an_earlier_leader_epoch_is_not_written(story: Transactions) -> None:
+    """Another node led meanwhile and has the marker that counts: this one would end the next transaction."""
+    partition = story.world.partition(*PLACE)
+    partition.role = replace(partition.role, leader_epoch=5)
+    asked = marker((77, 3), PLACE, commit=False)
+    for leader_epoch, answer in ((4, E.FENCED_LEADER_EPOCH), (5, E.NONE), (6, E.NONE), (-1, E.NONE)):
+        asked.topics[0].leader_epochs = [leader_epoch]
+        assert story.write_markers(asked) == [{PLACE: answer}]
+    assert len(story.markers()) == 3
+
+
+def test_where_many_partitions_refuse_a_marker_one_is_told(
+    story: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction may have thousands, and each is tried again every minute."""
+    refusals = Refusals(monkeypatch)
+    refusals.places = {("t", index) for index in range(3)}
+    refusals.error = next(each for each in _errors() if each.code == E.INVALID_PRODUCER_EPOCH)
+    story.end(opened(story, *sorted(refusals.places)))
+    story.world.settle()
+    assert refusals.refused == 3
+    told = [event.partition for event in story.world.reported if isinstance(event, MarkerRefused)]
+    assert told == ["t-0"]
+    refusals.error = None
+    for _ in range(61):
+        story.world.pass_time(1_000)
+        story.world.settle()
+    assert not isinstance(story.state().state, Ending)
+
+
 @pytest.mark.parametrize("code", [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED])
-def test_a_final_refusal_ends_the_sending(
+def test_a_refused_marker_is_tried_again_now_and_then(
     story: Transactions, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
 ) -> None:
     refusals = Refusals(monkeypatch)
     refusals.error = next(each for each in _errors() if each.code == code)
     producer = opened(story, PLACE)
     story.end(producer)
-    for _ in range(20):
+    for minutes in (1, 2, 3):
+        assert refusals.refused == minutes
+        for _ in range(60):
+            story.world.pass_time(1_000)
+            story.world.settle()
+    assert isinstance(story.state().state, Ending)
+    told = [event for event in story.world.reported if isinstance(event, MarkerRefused)]
+    assert told == [MarkerRefused(ID, "t-0", code)] * 4
+    refusals.error = None
+    for _ in range(61):
         story.world.pass_time(1_000)
         story.world.settle()
-    assert refusals.refused == 1
-    assert isinstance(story.state().state, Ending)
+    assert isinstance(story.state().state, Ended)
     assert story.world.node.rooms.services.transactions.sender.task_count == 0
-    (told,) = [event for event in story.world.reported if isinstance(event, MarkerRefused)]
-    assert told == MarkerRefused(ID, "t-0", code)
+
+
+def test_a_strangers_marker_stops_a_transaction_until_the_partition_has_forgotten_it(story: Transactions) -> None:
+    """It says that it comes from a later coordinator. That is known as long as the producer is."""
+    producer = opened(story, PLACE, ("t", 1))
+    assert story.write_markers(marker(producer, PLACE, coordinator_epoch=2**31 - 1)) == [{PLACE: 0}]
+    story.end(producer)
+    story.world.settle()
+    assert isinstance(story.state().state, Ending)
+    assert story.markers("t", 1) == [(*producer, True)], "the others have theirs"
+    assert story.init().error_code == E.CONCURRENT_TRANSACTIONS
+    assert begun(story, "other") != producer, "others are served"
+    for pause_ms in (25 * 3_600_000, 60_000, 1_000):
+        story.world.pass_time(pause_ms)
+        story.world.node.maintain(story.world.clock.now_ms, story.world.clock.wall_ms())
+        story.world.settle()
+    assert isinstance(story.state().state, Ended)
+    assert story.markers() == [(*producer, True)] * 2
+    assert story.init().error_code == E.NONE
 
 
 def _errors() -> list[Any]:
     from skidway.errors import InvalidProducerEpoch, TransactionCoordinatorFenced
 
     return [InvalidProducerEpoch("fenced"), TransactionCoordinatorFenced("fenced")]
+
+
+def test_markers_here_are_written_in_one_pass_and_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Transactions(transactions=TransactionSettings(state_partitions=1), topic_defaults={"flush": "os"})
+    story.peer.create("stamped", 1, message_timestamp_type="LogAppendTime")
+    places = [*(("t", index) for index in range(3)), ("stamped", 0)]
+    producer = opened(story, *places)
+    built: list[Any] = []
+    told: list[Any] = []
+    build, submit = marker_batches.marker_batch, TransactionCoordinator.decide
+
+    def counted(*given: Any) -> bytearray:
+        built.append(given[1])
+        return build(*given)
+
+    def decide(machine: Any, operation: Any, now: Any) -> Any:
+        if isinstance(operation, MarkersWritten):
+            told.append(sorted(operation.places))
+        return submit(machine, operation, now)
+
+    monkeypatch.setattr(marker_batches, "marker_batch", counted)
+    monkeypatch.setattr(TransactionCoordinator, "decide", decide)
+    ending = {"transactional_id": ID, "producer_id": producer[0], "producer_epoch": producer[1], "committed": True}
+    story.peer.send("EndTxn", version=3, **ending)
+    assert story.peer.reply().error_code == 0, "it is answered before any marker is written"
+    assert built == []
+    story.world.end_turn()
+    assert isinstance(story.state().state, Ended)
+    assert told == [sorted(places)]
+    assert built == [TimestampType.LOG_APPEND_TIME, TimestampType.CREATE_TIME], "one batch for all of each kind"
+    assert [story.markers(*place) for place in places] == [[(*producer, True)]] * 4
+    offsets = [story.world.partition(*place).log.end_offset for place in places]
+    assert offsets == [1] * 4
+
+
+def test_a_partition_that_is_named_twice_gets_one_marker(story: Transactions) -> None:
+    assert story.write_markers(marker((77, 3), PLACE, PLACE, ("t", 9))) == [
+        {PLACE: 0, ("t", 9): E.UNKNOWN_TOPIC_OR_PARTITION}
+    ]
+    assert story.markers() == [(77, 3, True)]
 
 
 def test_thousands_of_markers_take_more_than_one_turn() -> None:
@@ -423,16 +598,6 @@ def test_thousands_are_listed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
     assert listed(story).keys() == names
     assert max(asked) == 4
     assert sum(asked) == 30
-
-
-def test_clients_learn_of_the_version_of_transactions() -> None:
-    def features(world: World) -> dict[str, tuple[int, int]]:
-        reply = world.peer().call("ApiVersions", version=3, client_software_name="a", client_software_version="1")
-        assert reply.finalized_features_epoch >= 0
-        return {each.name: (each.min_version_level, each.max_version_level) for each in reply.finalized_features}
-
-    assert features(World(experimental_transactions=True))["transaction.version"] == (2, 2)
-    assert "transaction.version" not in features(World())
 
 
 def test_an_admin_ends_what_hangs_with_what_the_partition_says(story: Transactions) -> None:

@@ -38,6 +38,13 @@ class PlayedCoordinators:
             raise self.missing
         return SimpleNamespace(id=self.node_id)
 
+    @property
+    def next(self) -> "PlayedCoordinators":
+        return self
+
+    def add(self, operation: Any, now_ms: int, respond: Callable[[Any], None]) -> None:
+        self.submit(operation.transactional_id, operation, now_ms, respond)
+
     def submit(self, key: str, operation: Any, now_ms: int, respond: Callable[[Any], None]) -> None:
         assert key == operation.transactional_id
         self.asked.append((operation, respond))

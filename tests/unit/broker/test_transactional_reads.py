@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from broker_world import WALL_MS, Peer, World, batch, part, values
+from broker_world import WALL_MS, Peer, World, batch, marker_of, part, values
 
+from skidway.log import retention
 from skidway.records.batch import read_header
 from skidway.records.control import EndTransaction
 
@@ -32,7 +33,7 @@ def write(world: World, producer_id: int, value: bytes) -> None:
 
 
 def end(world: World, producer_id: int, *, committed: bool) -> None:
-    world.partition("t").write_marker(producer_id, 0, EndTransaction(committed, 4), 1, WALL_MS)
+    world.partition("t").write_marker(marker_of(producer_id, 0, EndTransaction(committed, 4), 1, WALL_MS))
     world.settle()
 
 
@@ -163,7 +164,7 @@ def test_offsets_end_at_the_last_stable_one(world: World) -> None:
     for isolation_level, end_offset, by_time in ((READ_COMMITTED, 1, 0), (READ_UNCOMMITTED, 2, 0)):
         assert listed(world, -1, isolation_level) == end_offset
         assert listed(world, WALL_MS, isolation_level) == by_time
-    world.partition("t").log.delete_records_before(1)
+    retention.delete_before(world.partition("t").log, 1)
     assert listed(world, WALL_MS, READ_COMMITTED) == -1
     assert listed(world, WALL_MS, READ_UNCOMMITTED) == 1
     assert listed(world, -2, READ_COMMITTED) == 1

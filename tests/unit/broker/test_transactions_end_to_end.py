@@ -28,7 +28,7 @@ AGAIN = {3, 5, 6, 7, 13, 14, 15, 16, 19, 51}
 class Story:
     def __init__(self, flush: str) -> None:
         settings = TransactionSettings(state_partitions=STATE_PARTITIONS)
-        self.cluster: Cluster = made(experimental_transactions=True, transactions=settings)
+        self.cluster: Cluster = made(transactions=settings)
         create(self.cluster, "t", PARTITIONS, flush=flush)
         self.ask(1, "FindCoordinator", version=4, key_type=1, coordinator_keys=["any"])
         self.cluster.until(lambda: all(STATE in node.image.topics for node in self.cluster.nodes.values()))

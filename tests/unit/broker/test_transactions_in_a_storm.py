@@ -42,7 +42,7 @@ class Storm:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         settings = TransactionSettings(state_partitions=STATE_PARTITIONS, timeout_check_ms=1_000)
-        self.cluster: Cluster = made(seed=seed, experimental_transactions=True, transactions=settings)
+        self.cluster: Cluster = made(seed=seed, transactions=settings)
         create(self.cluster, "t", PARTITIONS)
         self.ask(1, "FindCoordinator", version=4, key_type=1, coordinator_keys=[IDS[0]])
         self.cluster.until(lambda: all(STATE in node.image.topics for node in self.cluster.nodes.values()))

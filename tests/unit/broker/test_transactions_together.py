@@ -28,9 +28,7 @@ class Story:
     """Three nodes, and a client that finds its coordinator wherever it is."""
 
     def __init__(self) -> None:
-        self.cluster: Cluster = made(
-            experimental_transactions=True, transactions=TransactionSettings(state_partitions=3)
-        )
+        self.cluster: Cluster = made(transactions=TransactionSettings(state_partitions=3))
         create(self.cluster, "t", PARTITIONS)
         self.ask(1, "FindCoordinator", version=4, key_type=1, coordinator_keys=[ID])
         self.cluster.until(lambda: all(STATE in node.image.topics for node in self.cluster.nodes.values()))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from broker_world import marker_of
 from played_coordinator import BUMPING, STEADY, Asked, ProducerPeer, TransactionalWorld
 
 from skidway.errors import ErrorCode, InvalidProducerEpoch, ProtocolError
@@ -327,9 +328,9 @@ class Model:
 
     def write_marker(self, producer_id: int, coordinator: Transaction, place: int) -> None:
         partition, version = self.world.partition("orders", place), 2 * coordinator.bumped
-        marker = EndTransaction(coordinator.commit, 1)
+        end, wall_ms = EndTransaction(coordinator.commit, 1), self.world.clock.wall_ms()
         try:
-            partition.write_marker(producer_id, coordinator.epoch, marker, version, self.world.clock.wall_ms())
+            partition.write_marker(marker_of(producer_id, coordinator.epoch, end, version, wall_ms))
         except ProtocolError as error:
             raise Unlawful(f"S: a marker that has to be written is refused: {error}") from error
         self.marked.add((producer_id, coordinator.number, place))
@@ -345,7 +346,7 @@ class Model:
         before = partition.log.producers.open_transaction(producer_id)
         try:
             wall_ms = self.world.clock.wall_ms()
-            partition.write_marker(producer_id, epoch, EndTransaction(commit, 1), 2, wall_ms)
+            partition.write_marker(marker_of(producer_id, epoch, EndTransaction(commit, 1), 2, wall_ms))
         except InvalidProducerEpoch:
             self.refused_markers += 1
             return
@@ -359,7 +360,7 @@ class Model:
         if self.random.random() < 0.5:
             epoch += 1
             partition.follow(PartitionRole(2, epoch, 1, [1, 2], [1, 2], {}), now_ms)
-            self.world.node.on_role_changed(partition)
+            self.world.node.relay.on_role_changed(partition)
         self.held = {held for held in self.held if held[2] != place}
         partition.lead(PartitionRole(1, epoch + 1, 1, [1], [1], {}), now_ms)
 

@@ -19,7 +19,7 @@ class Transactions:
 
     def __init__(self, disk: SimDisk | None = None, **settings: Any) -> None:
         chosen = {"transactions": TransactionSettings(state_partitions=4), **settings}
-        self.world = World(disk, experimental_transactions=True, **chosen)
+        self.world = World(disk, **chosen)
         self.peer: Peer = self.world.peer()
         if disk is None:
             self.peer.create("t", 3)
@@ -35,6 +35,11 @@ class Transactions:
 
     def add(self, producer: Any, *places: tuple[str, int], version: int = 3, key: str = ID) -> dict[Any, int]:
         """Codes by place."""
+        self.begin_adding(producer, *places, version=version, key=key)
+        self.world.settle()
+        return self.added()
+
+    def begin_adding(self, producer: Any, *places: tuple[str, int], version: int = 3, key: str = ID) -> None:
         topics = topics_of("AddPartitionsToTxn", "AddPartitionsToTxnTopic", places)
         fields = {
             "v3_and_below_transactional_id": key,
@@ -42,8 +47,10 @@ class Transactions:
             "v3_and_below_producer_epoch": producer[1],
             "v3_and_below_topics": topics,
         }
-        reply = self.peer.call("AddPartitionsToTxn", version=version, **fields)
-        return codes(reply.results_by_topic_v3_and_below)
+        self.peer.send("AddPartitionsToTxn", version=version, **fields)
+
+    def added(self) -> dict[Any, int]:
+        return codes(self.peer.reply().results_by_topic_v3_and_below)
 
     def add_many(self, *asked: Any, version: int = 5) -> list[dict[Any, int]]:
         reply = self.peer.call("AddPartitionsToTxn", version=version, transactions=list(asked))
@@ -54,9 +61,13 @@ class Transactions:
         fields = {"transactional_id": key, "producer_id": producer[0], "producer_epoch": producer[1]}
         return self.peer.call("EndTxn", version=version, committed=commit, **fields)
 
-    def write_markers(self, *markers: Any, version: int = 2) -> list[dict[Any, int]]:
-        """Codes by place, of each marker."""
-        reply = self.peer.call("WriteTxnMarkers", version=version, markers=list(markers))
+    def write_markers(
+        self, *markers: Any, version: int = 2, sender: tuple[int, int, int] = (-1, -1, -1)
+    ) -> list[dict[Any, int]]:
+        """Codes by place, of each marker. The sender: node, broker epoch, number of the request."""
+        names = ("sender_id", "sender_epoch", "sender_number")
+        said = dict(zip(names, sender, strict=True))
+        reply = self.peer.call("WriteTxnMarkers", version=version, markers=list(markers), **said)
         return [
             {
                 (topic.name, partition.partition_index): partition.error_code

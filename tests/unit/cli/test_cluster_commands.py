@@ -2,10 +2,8 @@
 
 import json
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -19,6 +17,7 @@ from typer.testing import CliRunner
 from skidway.blocking_client.cluster import Cluster as Client
 from skidway.blocking_client.cluster_admin import ClusterAdmin
 from skidway.cli.commands import cluster, topic
+from skidway.testing.free_ports import free_ports
 from waiting import comes_true, eventually
 
 pytestmark = pytest.mark.xdist_group("cluster")  # never two clusters at once on few cores
@@ -26,22 +25,6 @@ pytestmark = pytest.mark.xdist_group("cluster")  # never two clusters at once on
 PROGRAM = [sys.executable, "-c", "import sys; from skidway.cli.main import main; sys.exit(main())"]
 APPS = {"cluster": cluster.app, "topic": topic.app}
 NODES = 4
-
-
-def free_ports(count: int) -> int:
-    """The first of so many free ports in a row."""
-    for base in range(random.randrange(23_000, 30_000), 60_000, count):
-        taken = []
-        try:
-            for port in range(base, base + count):
-                taken.append(socket.create_server(("127.0.0.1", port)))
-        except OSError:
-            continue
-        finally:
-            for each in taken:
-                each.close()
-        return base
-    raise AssertionError("no free ports")
 
 
 class Started:

@@ -1,6 +1,5 @@
 """The directory of a cluster on this machine: what it remembers, and who may use it."""
 
-import contextlib
 import socket
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from skidway.cli.local_cluster import CannotStart, LocalCluster, LocalNode, Plan
 from skidway.cli.watching import watch
+from skidway.testing.free_ports import free_ports
 
 
 def make(directory: Path, nodes: int | None = None, base_port: int | None = None) -> LocalCluster:
@@ -88,16 +88,6 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
         make(tmp_path / "file")
 
 
-def two_free_ports() -> int:
-    """The first of two in a row. Below those that the system gives away, so that nobody gets them meanwhile."""
-    for port in range(20_000, 30_000, 2):
-        with contextlib.suppress(OSError):
-            for each in (port, port + 1):
-                socket.create_server(("127.0.0.1", each)).close()
-            return port
-    raise AssertionError("no free ports")
-
-
 @pytest.mark.parametrize("at_a_terminal", [True, False])
 def test_what_is_shown_of_nodes_that_cannot_start(
     tmp_path: Path, at_a_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -106,7 +96,7 @@ def test_what_is_shown_of_nodes_that_cannot_start(
     monkeypatch.setattr("sys.stdout.isatty", lambda: at_a_terminal)
     for number in (1, 2):
         (tmp_path / f"node-{number}").write_text("no directory")
-    port = two_free_ports()
+    port = free_ports(2)
     cluster = LocalCluster(tmp_path, 2, port, [])
     cluster.start()
     assert watch(cluster) == 1
@@ -135,7 +125,7 @@ def test_the_last_thing_shown_is_how_the_nodes_ended(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: at_a_terminal)
     (tmp_path / "node-1").write_text("no directory")
-    cluster = EndsUnseen(tmp_path, 1, two_free_ports(), [])
+    cluster = EndsUnseen(tmp_path, 1, free_ports(2), [])
     cluster.start()
     assert watch(cluster) == 1
     cluster.close()

@@ -1,6 +1,7 @@
 """`consume` over several topics, by patterns, with templates, and as a member of a group."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,8 +16,13 @@ from skidway.blocking_client.cluster import Cluster
 from skidway.blocking_client.groups import Groups
 from skidway.blocking_client.membership import Membership
 from skidway.blocking_client.reader import Consumed
+from skidway.blocking_client.share_groups import ShareGroups
 from skidway.cli.commands import consume, produce, topic
 from skidway.cli.formats import Format, Shown, Template, parse_format, writer
+from skidway.cli.group_reading import GroupOptions, GroupReading
+from skidway.cli.interrupts import SIGNALS, Interrupts
+from skidway.cli.places import Beginning
+from skidway.cli.reachable import Partials
 from skidway.cli.templates import BadTemplate
 from waiting import eventually
 
@@ -157,6 +163,13 @@ def test_a_group_by_a_pattern(name: str) -> None:
     assert lines("-r", f"{name}-.*", "-g", name) == ["more"]
 
 
+def test_a_share_group_is_not_joined_as_a_consumer_group(name: str, cluster: Cluster) -> None:
+    create(name, "-p", "1")
+    ShareGroups(cluster).alter(name, {(name, 0): 0})
+    refused = CliRunner().invoke(consume.app, [name, "-g", name])
+    assert (refused.exit_code, "it is a share group" in refused.stderr) == (1, True), refused.output
+
+
 def test_a_topic_that_is_not_there_is_not_waited_for(name: str) -> None:
     ended = CliRunner().invoke(consume.app, [name, "-g", name])
     assert (ended.exit_code, "no such topic" in ended.stderr) == (1, True)
@@ -200,6 +213,44 @@ def test_two_readers_share_the_partitions(name: str, cluster: Cluster) -> None:
         for process in filter(None, (first, second)):
             process.kill()
             process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+def test_an_interrupt_waits_until_what_was_printed_is_noted(name: str, cluster: Cluster, number: int) -> None:
+    create(name, "-p", "1")
+    send(name, "1", "2", "3")
+    options = GroupOptions(name, [name], None, Beginning(), follow=True, commit=True, isolation_level=0)
+    handlers = [signal.getsignal(each) for each in SIGNALS]
+    printed: list[bytes | None] = []
+
+    def print_all() -> None:
+        for messages in GroupReading(cluster, options, Partials()).polls(None):
+            printed.extend(message.value for message in messages)
+            if messages:
+                os.kill(os.getpid(), number)
+
+    with pytest.raises(KeyboardInterrupt):
+        print_all()
+    assert printed == [b"1", b"2", b"3"]
+    assert committed(cluster, name) == {(name, 0): 3}
+    assert Groups(cluster).describe(name).members == []
+    assert [signal.getsignal(each) for each in SIGNALS] == handlers
+
+
+def test_the_second_interrupt_does_not_wait() -> None:
+    """A pipe that nobody reads would hold it for ever."""
+    reached = []
+
+    def interrupted_twice() -> None:
+        with Interrupts() as interrupts, interrupts.held():
+            os.kill(os.getpid(), signal.SIGINT)
+            reached.append("after the first")
+            os.kill(os.getpid(), signal.SIGINT)
+            reached.append("after the second")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_twice()
+    assert reached == ["after the first"]
 
 
 def test_a_reader_beside_a_member_with_everything(name: str, cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""`skidway` as a process: help, unknown words, completion, and errors that are one line."""
+"""`skidway` as it is typed: help, unknown words, completion, and errors that are one line; some of it as a process."""
 
 import io
 import os
@@ -40,6 +40,7 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     for name in [name for name in os.environ if name.startswith("SKIDWAY_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
 
     def run(*words: str) -> tuple[int, str, str]:
         code = main(list(words))
@@ -86,7 +87,7 @@ def test_help_lists_every_command() -> None:
         ("transaction", "hanging"),
         ("dlq", "list"),
         ("dlq", "show"),
-        ("dlq", "replay"),
+        ("dlq", "redrive"),
         ("inspect", "log"),
         ("bench", "produce"),
         ("bench", "consume"),
@@ -94,11 +95,11 @@ def test_help_lists_every_command() -> None:
     ],
     ids=" ".join,
 )
-def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
-    shown = skidway(*words, "--help")
-    assert shown.returncode == 0
-    assert f"Usage: skidway {' '.join(words)}" in shown.stdout
-    assert "Example" in shown.stdout
+def test_every_command_has_help_with_an_example(here: Here, words: tuple[str, ...]) -> None:
+    code, shown, _ = here(*words, "--help")
+    assert code == 0
+    assert f"Usage: skidway {' '.join(words)}" in shown
+    assert "Example" in shown
 
 
 def test_a_misspelt_command() -> None:
@@ -208,6 +209,16 @@ def test_usage_errors_look_the_same_everywhere(here: Here, words: tuple[str, ...
         (("topic", "create"), "missing argument 'TOPIC'; skidway topic create --help shows what it takes"),
         (("serve", "--flush", "never"), "flush in flag --flush: expected one of 'sync', 'os', got 'never'"),
         (("--profile",), "--profile needs a name; skidway profile list shows them"),
+        (
+            ("consume", "x", "--isolation", "read_comitted"),
+            "invalid value for '--isolation': 'read_comitted' is not one of 'read_uncommitted', 'read_committed'; "
+            "skidway consume --help shows what it takes",
+        ),
+        (
+            ("topic", "create", "x", "-p", "many"),
+            "invalid value for '--partitions' / '-p': expected a whole number; "
+            "skidway topic create --help shows what it takes",
+        ),
     ],
 )
 def test_a_usage_error_is_one_line(here: Here, words: tuple[str, ...], said: str) -> None:
@@ -263,10 +274,10 @@ def test_a_group_without_a_command_shows_its_help(here: Here) -> None:
 
 
 @pytest.mark.parametrize("words", [("topic", "-h"), ("help", "topic"), ("topic", "create", "-h"), ("consume", "-h")])
-def test_help_is_found_where_people_look_for_it(words: tuple[str, ...]) -> None:
-    shown = skidway(*words)
-    assert shown.returncode == 0
-    assert "Usage: skidway " in shown.stdout
+def test_help_is_found_where_people_look_for_it(here: Here, words: tuple[str, ...]) -> None:
+    code, shown, _ = here(*words)
+    assert code == 0
+    assert "Usage: skidway " in shown
 
 
 @pytest.mark.parametrize(
@@ -284,17 +295,17 @@ def test_help_is_found_where_people_look_for_it(words: tuple[str, ...]) -> None:
         ("group", "delete", "a", "--yes"),
         ("dlq", "list"),
         ("dlq", "show", "a"),
-        ("dlq", "replay", "a"),
+        ("dlq", "redrive", "a"),
         ("bench", "produce"),
     ],
     ids=" ".join,
 )
-def test_no_broker_is_one_line_and_exit_code_1(words: tuple[str, ...], deaf_port: int) -> None:
-    ended = skidway(*words, SKIDWAY_BOOTSTRAP=f"127.0.0.1:{deaf_port}")
-    assert ended.returncode == 1
-    assert ended.stdout == ""
-    expected = f"error: cannot reach 127.0.0.1:{deaf_port}: connection refused; is the broker running?\n"
-    assert ended.stderr == expected
+def test_no_broker_is_one_line_and_exit_code_1(
+    here: Here, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], deaf_port: int
+) -> None:
+    monkeypatch.setenv("SKIDWAY_BOOTSTRAP", f"127.0.0.1:{deaf_port}")
+    said = f"error: cannot reach 127.0.0.1:{deaf_port}: connection refused; is the broker running?\n"
+    assert here(*words) == (1, "", said)
 
 
 @pytest.mark.parametrize(
@@ -315,15 +326,15 @@ def test_no_broker_is_one_line_and_exit_code_1(words: tuple[str, ...], deaf_port
         (("group", "reset", "a"), "either --to WHERE or --shift"),
         (("group", "reset", "a", "--to", "1", "--shift", "-1"), "either --to WHERE or --shift"),
         (("group", "reset", "a", "--to", "yesterday"), "expected beginning, end, an offset"),
-        (("dlq", "replay", "a", "--partition-by", "any"), "key or source"),
+        (("dlq", "redrive", "a", "--partition-by", "any"), "key or source"),
         (("bench", "latency", "--acks", "0"), "no latency to measure"),
     ],
 )
-def test_wrong_options_are_one_line_too(words: tuple[str, ...], said: str) -> None:
-    ended = skidway(*words)
-    assert ended.returncode == 2
-    assert said in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
+def test_wrong_options_are_one_line_too(here: Here, words: tuple[str, ...], said: str) -> None:
+    code, _, printed = here(*words)
+    assert code == 2
+    assert said in printed
+    assert len(printed.splitlines()) == 1
 
 
 def test_what_the_machine_refuses_is_one_line_too() -> None:
@@ -355,10 +366,12 @@ def test_the_completion_script_can_be_shown() -> None:
     assert "_SKIDWAY_COMPLETE" in shown.stdout, shown.stderr
 
 
-@pytest.mark.parametrize("words", [("group", "reset", "g", "--to", "0"), ("dlq", "replay", "a-dlq")], ids=" ".join)
-def test_execute_and_dry_run_contradict_each_other(words: tuple[str, ...], deaf_port: int) -> None:
-    at = f"127.0.0.1:{deaf_port}"
-    ended = skidway(*words, "--execute", "--dry-run", SKIDWAY_BOOTSTRAP=at)
-    assert ended.returncode == 2
-    assert "give one of them" in ended.stderr
-    assert "connection refused" in skidway(*words, "--dry-run", SKIDWAY_BOOTSTRAP=at).stderr
+@pytest.mark.parametrize("words", [("group", "reset", "g", "--to", "0"), ("dlq", "redrive", "a-dlq")], ids=" ".join)
+def test_execute_and_dry_run_contradict_each_other(
+    here: Here, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], deaf_port: int
+) -> None:
+    monkeypatch.setenv("SKIDWAY_BOOTSTRAP", f"127.0.0.1:{deaf_port}")
+    code, _, said = here(*words, "--execute", "--dry-run")
+    assert code == 2
+    assert "give one of them" in said
+    assert "connection refused" in here(*words, "--dry-run")[2]

@@ -14,17 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from skidway.testing.free_ports import free_ports
+
 START_TIMEOUT_S = 60
 
 
 class Absent(Exception):
     """The server is not here; the text says why."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager
@@ -34,7 +30,7 @@ def redis_server() -> Iterator[str]:
     if program is None:
         raise Absent("redis-server is not installed")
     with tempfile.TemporaryDirectory(prefix="skidway-redis-") as folder:
-        port = free_port()
+        port = free_ports()
         words = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
         with running(words, lambda: answers(port), Path(folder) / "log"):
             yield f"redis://127.0.0.1:{port}/0"
@@ -54,7 +50,7 @@ def postgres_server() -> Iterator[str]:
         made = subprocess.run(initdb, capture_output=True, text=True, cwd=folder, timeout=START_TIMEOUT_S)
         if made.returncode != 0:
             raise RuntimeError(f"initdb failed: {made.stderr}")
-        port = free_port()
+        port = free_ports()
         words = [*as_user, f"{programs}/postgres", "-D", str(data), "-p", str(port), "-k", str(folder)]
         words += ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"]
         place = f"host=127.0.0.1 port={port} user=skidway dbname=postgres"

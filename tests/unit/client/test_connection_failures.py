@@ -144,8 +144,14 @@ def test_a_reply_above_the_bound_is_not_read(peer: Any) -> None:
         connection.call(MetadataRequest(), MetadataResponse)
 
 
-@pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x28\n\n"])
-def test_something_else_than_kafka_listens(greeting: bytes) -> None:
+@pytest.mark.parametrize(
+    ("greeting", "told"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "this is the port for HTTP and Amazon SQS; give the one for Kafka's"),
+        (b"\x15\x03\x03\x00\x02\x02\x28\n\n", "is it a Kafka listener without TLS"),
+    ],
+)
+def test_something_else_than_kafka_listens(greeting: bytes, told: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def talk() -> None:
@@ -155,7 +161,7 @@ def test_something_else_than_kafka_listens(greeting: bytes) -> None:
                 accepted.sendall(greeting)
 
         threading.Thread(target=talk, daemon=True).start()
-        with pytest.raises(BadReply, match="is it a Kafka listener without TLS"):
+        with pytest.raises(BadReply, match=told):
             Connection(Address(*listener.getsockname()))
 
 

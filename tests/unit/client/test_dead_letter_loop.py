@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scripted_kafka import Died, Error, World
 
 from skidway.client import dead_letters, extras
-from skidway.client.dead_letter_headers import DeathReport, own_headers, read_replays, read_report, replayed_headers
 from skidway.client.dead_letters import Backoff, DeadLetterRefused, DeadLetters
+from skidway.records.dead_letter_headers import DeathReport, own_headers, read_replays, read_report, replayed_headers
 
 CONFIG = {"bootstrap.servers": "nowhere", "group.id": "billing"}
 

@@ -15,8 +15,8 @@ from skidway.blocking_client.admin import Admin
 from skidway.blocking_client.cluster import Cluster
 from skidway.blocking_client.consumer import Consumed, Consumer
 from skidway.blocking_client.groups import Groups
-from skidway.client.dead_letter_headers import own_headers, read_report
 from skidway.client.dead_letters import Backoff, DeadLetterRefused, DeadLetters, Ended
+from skidway.records.dead_letter_headers import own_headers, read_report
 
 QUICK = Backoff(first_ms=20, max_ms=100)
 PATIENCE_S = 90

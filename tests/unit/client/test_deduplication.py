@@ -23,6 +23,8 @@ from skidway.client.redis_marks import RedisMarks
 from skidway.client.sql_marks import TABLE, NotBetweenTransactions, PostgresMarks, SqliteMarks
 from waiting import eventually
 
+pytestmark = pytest.mark.xdist_group("databases")  # one server of each kind for all tests
+
 MakeMarks = Callable[[], Any]
 
 

@@ -9,6 +9,7 @@ from skidway.groups.classic.states import SETTLED
 from skidway.groups.consumer.group import ConsumerGroup
 from skidway.groups.coordinator import GroupCoordinator
 from skidway.groups.kinds import Group
+from skidway.groups.share.group import ShareGroup
 
 NOT_DURABLE = {"live", "matches"}
 
@@ -25,5 +26,5 @@ def check_durable(lived: GroupCoordinator, read: GroupCoordinator) -> None:
 def durable(group: Group) -> Any:
     if isinstance(group, ClassicGroup):
         return group.durable
-    assert isinstance(group, ConsumerGroup)
+    assert isinstance(group, ConsumerGroup | ShareGroup)
     return {each.name: getattr(group, each.name) for each in fields(group) if each.name not in NOT_DURABLE}

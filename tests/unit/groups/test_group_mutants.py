@@ -5,7 +5,6 @@ is found within a bounded number of random histories, always the same ones.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +49,7 @@ from skidway.groups.records import GroupRecord
 from skidway.records.control import EndTransaction
 from skidway.runtime.log_store import Marker
 from skidway.runtime.replicated import Decision, Now, Operation
+from values import replace
 
 HISTORIES_MAX = 400
 NOTHING = PendingOffsets()

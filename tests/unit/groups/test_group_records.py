@@ -76,10 +76,10 @@ def test_groups_written_by_older_brokers_are_read(version: int) -> None:
     assert group.durable.members["m"].assignment == b"assigned"
 
 
-def test_records_of_share_groups_and_of_times_to_come_are_passed_over() -> None:
-    assert decode(b"\0\x0b\0\1g", b"\0\0") is None
+def test_records_of_streams_groups_and_of_times_to_come_are_passed_over() -> None:
+    assert decode(b"\0\x11\0\1g", b"\0\0") is None
     key, value = map(bytes.fromhex, COMMIT)
-    batch = build_batch([Record(0, 0, b"\0\x0b\0\1g", b"\0\0"), Record(0, 0, key, value)])
+    batch = build_batch([Record(0, 0, b"\0\x11\0\1g", b"\0\0"), Record(0, 0, key, value)])
     assert len(list(from_batches(batch))) == 1
 
 

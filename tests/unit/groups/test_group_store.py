@@ -20,8 +20,11 @@ from skidway.groups.operations import (
 )
 from skidway.groups.records import FORMAT, GroupRecord
 from skidway.groups.settings import GroupSettings
+from skidway.log.compaction import cleaning
 from skidway.log.compaction.cleaning import DirectCompactor
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
+from skidway.log.recovery.opening import open_log
 from skidway.log.settings import LogSettings
 from skidway.records.control import EndTransaction
 from skidway.runtime.log_store import LogStore, Marker, Producer
@@ -54,7 +57,7 @@ class Broker:
         self.replies: list[Any] = []
         disk.make_directory(DIRECTORY)
         settings = LogSettings(segment_bytes=100_000, compact=compact, min_cleanable_dirty_ratio=0.0)
-        self.log = Log.open(disk, DIRECTORY, settings, clean=clean, recovery_point=0, start_offset=None, now_ms=WALL_MS)
+        self.log = open_log(disk, DIRECTORY, settings, clean=clean, recovery_point=0, start_offset=None, now_ms=WALL_MS)
         self.store = LogStore(self.log, self, FORMAT, compacted=True)
         self.host: Replicated[GroupCoordinator, GroupRecord] = Replicated(self.machine, self.store)
         self.ask(Tick())
@@ -113,7 +116,8 @@ def test_a_restart_finds_every_group_across_segments() -> None:
     for number in range(1_000):
         broker.ask(commit(f"group-{number}", number))
     assert len(broker.log.segments) > 1
-    broker.log.close(clean=True)
+    checkpointing.save(broker.log)
+    broker.log.close()
     again = Broker(disk)
     assert len(again.ask(ListGroups())) == 1_000
     assert [each.offset for each in again.ask(FetchOffsets("group-999"))] == [999]
@@ -138,12 +142,12 @@ def test_much_that_expires_at_once_is_written_in_pieces() -> None:
 
 def compact(log: Log, now_ms: int) -> None:
     log.roll(now_ms)
-    saved = log.checkpoint()
+    saved = checkpointing.begin(log)
     assert saved is not None
     saved.run()
     log.finish_sync(saved)
     log.advance_high_watermark(log.synced_offset)
-    running = log.begin_compaction(now_ms, "token")
+    running = cleaning.begin(log, now_ms, "token")
     if running is None:
         return
     clean = running.clean(DirectCompactor(log.disk))

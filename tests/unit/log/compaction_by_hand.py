@@ -1,9 +1,12 @@
 """A log that is written, settled and compacted by hand, on a simulated disk."""
 
 from skidway.limits import Limits
+from skidway.log.compaction import cleaning
 from skidway.log.compaction.cleaning import Compaction, DirectCompactor
 from skidway.log.compaction.compaction import CompactionResult
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
+from skidway.log.recovery import opening
 from skidway.log.settings import LogSettings
 from skidway.records.batch import BatchHeader, crc_matches, iter_headers, read_header
 from skidway.records.record import Record, build_batch, read_records
@@ -19,7 +22,7 @@ Pair = tuple[str, str | None]
 
 def open_log(disk: SimDisk, settings: LogSettings = SETTINGS, limits: Limits | None = None) -> Log:
     disk.make_directory(DIRECTORY)
-    return Log.open(
+    return opening.open_log(
         disk,
         DIRECTORY,
         settings,
@@ -42,7 +45,7 @@ def write(log: Log, *pairs: Pair, timestamp: int = NOW, codec: int = 0, epoch: i
 
 def settle(log: Log) -> None:
     """Everything on disk, committed, covered by a snapshot."""
-    ticket = log.checkpoint()
+    ticket = checkpointing.begin(log)
     if ticket is not None:
         ticket.run()
         log.finish_sync(ticket)
@@ -55,7 +58,7 @@ def close_segment(log: Log) -> None:
 
 
 def compact(log: Log, now_ms: int = NOW, token: str = "t1") -> CompactionResult:
-    running = log.begin_compaction(now_ms, token)
+    running = cleaning.begin(log, now_ms, token)
     assert running is not None
     return finish(log, running)
 

@@ -1,6 +1,8 @@
 """A log on a simulated disk and the few things that stories do with it."""
 
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
+from skidway.log.recovery import opening
 from skidway.log.settings import LogSettings
 from skidway.ports import Disk, FileSlice
 from skidway.records.batch import BatchHeader, iter_headers, read_header
@@ -20,7 +22,7 @@ def open_log(
 ) -> Log:
     disk.make_directory(DIRECTORY)
     settings = settings or LogSettings()
-    return Log.open(
+    return opening.open_log(
         disk,
         DIRECTORY,
         settings,
@@ -50,7 +52,7 @@ def sync(log: Log) -> None:
 
 
 def checkpoint(log: Log) -> None:
-    ticket = log.checkpoint()
+    ticket = checkpointing.begin(log)
     assert ticket is not None
     ticket.run()
     log.finish_sync(ticket)

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from skidway.log import retention, truncation
+from skidway.log.directories import partition_metadata
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
-from skidway.log.logs import Logs, partition_metadata
+from skidway.log.logs import Logs
 from skidway.log.settings import LogSettings
 from skidway.records.batch import read_header
 from skidway.records.record import Record, build_batch
@@ -47,7 +50,7 @@ def save(logs: Logs) -> None:
 def written(count: int = 9, *, saved: bool = True, later: int = 0) -> SimDisk:
     """A partition with so many committed records, which the checkpoints know of if they were saved."""
     disk = SimDisk()
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     log = logs.create("orders", 0, ID, SETTINGS, 0)
     append(log, count)
     commit(log)
@@ -64,7 +67,7 @@ def batch_at(disk: SimDisk, number: int, path: str = FIRST) -> int:
 
 
 def reopened(disk: SimDisk, *, intact: bool = False, may_be_short: bool = False) -> Log:
-    return Logs.open(disk, intact=intact).load("orders", 0, SETTINGS, 0, ID, may_be_short=may_be_short)
+    return Logs(disk, intact=intact).load("orders", 0, SETTINGS, 0, ID, may_be_short=may_be_short)
 
 
 def files(disk: SimDisk) -> dict[str, bytes]:
@@ -127,7 +130,7 @@ def test_the_first_segment_alone_is_gone() -> None:
 def test_an_old_copy_of_the_files_that_is_put_back_is_damage() -> None:
     disk = written(4)
     old = disk.read(FIRST)
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     log = logs.load("orders", 0, SETTINGS, 0, ID)
     append(log, 5)
     commit(log)
@@ -138,9 +141,9 @@ def test_an_old_copy_of_the_files_that_is_put_back_is_damage() -> None:
 
 def test_a_log_that_its_leader_had_cut_is_not_damaged() -> None:
     disk = written(9)
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     log = logs.load("orders", 0, SETTINGS, 0, ID)
-    log.truncate_to(3, 0)
+    truncation.truncate(log, 3, 0)
     disk.crash(random.Random(1))
     log = reopened(disk)
     assert (log.failure, log.end_offset) == (None, 3)
@@ -148,7 +151,7 @@ def test_a_log_that_its_leader_had_cut_is_not_damaged() -> None:
 
 def test_with_synced_records_only_what_is_synced_counts_as_known() -> None:
     disk = SimDisk()
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     log = logs.create("orders", 0, ID, SETTINGS, 0)
     log.is_flushed = True
     append(log, 3)
@@ -156,10 +159,10 @@ def test_with_synced_records_only_what_is_synced_counts_as_known() -> None:
     append(log, 3)
     log.advance_high_watermark(6)
     save(logs)
-    assert Logs.open(disk).committed_in("orders", 0, ID) == 3
+    assert Logs(disk).committed_in("orders", 0, ID) == 3
     log.is_flushed = False
     save(logs)
-    assert Logs.open(disk).committed_in("orders", 0, ID) == 6
+    assert Logs(disk).committed_in("orders", 0, ID) == 6
 
 
 def test_without_syncs_and_without_replicas_a_loss_of_power_takes_what_it_takes() -> None:
@@ -176,11 +179,11 @@ def test_without_syncs_and_without_replicas_a_loss_of_power_takes_what_it_takes(
 def test_a_file_in_the_middle_of_the_proven_part_is_gone_or_short(clean: bool) -> None:
     for change in ("gone", "short"):
         disk = SimDisk()
-        logs = Logs.open(disk)
+        logs = Logs(disk)
         log = logs.create("orders", 0, ID, SETTINGS, 0)
         append(log, 40)
         commit(log)
-        ticket = log.checkpoint()
+        ticket = checkpointing.begin(log)
         assert ticket is not None
         ticket.run()
         log.finish_sync(ticket)
@@ -199,11 +202,11 @@ def test_a_file_in_the_middle_of_the_proven_part_is_gone_or_short(clean: bool) -
 def test_a_torn_file_of_deleted_records_is_no_damage(epochs: str) -> None:
     """Records were deleted before any sync. A checkpoint of the others came next, then a loss of power."""
     disk = SimDisk()
-    log = Logs.open(disk).create("orders", 0, ID, SETTINGS, 0)
+    log = Logs(disk).create("orders", 0, ID, SETTINGS, 0)
     append(log, 40)
     log.advance_high_watermark(20)
-    log.delete_records_before(20)
-    ticket = log.checkpoint()
+    retention.delete_before(log, 20)
+    ticket = checkpointing.begin(log)
     assert ticket is not None
     ticket.run()
     log.finish_sync(ticket)
@@ -291,11 +294,11 @@ def test_a_damaged_log_is_served_as_far_as_it_can_be_read_once_an_operator_says_
         disk.remove(f"orders-0/{sorted(files(disk))[1]}")
     else:
         disk.remove_tree("orders-0")
-        Logs.open(disk).create_missing("orders", 0, ID, SETTINGS, 0, "its directory is missing")
+        Logs(disk).create_missing("orders", 0, ID, SETTINGS, 0, "its directory is missing")
     end_offset = {"bit": 4, "files": 30, "directory": 30, "middle": 9}[damage]
     assert reopened(disk).quarantined
     disk.write_atomic("orders-0/accept-loss", b"")
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     log = logs.load("orders", 0, SETTINGS, 0, ID)
     assert (log.failure, log.end_offset) == (None, end_offset)
     assert f"Given up: offsets {0 if end_offset == 30 else end_offset} to 30" in log.cuts[-1]
@@ -313,34 +316,34 @@ def test_what_was_committed_in_a_directory_that_is_gone_stays_known() -> None:
     disk = written(9)
     disk.remove_tree("orders-0")
     for _ in range(3):
-        logs = Logs.open(disk)
+        logs = Logs(disk)
         assert logs.committed_in("orders", 0, ID) == 9
         assert logs.committed_in("orders", 0, OTHER_ID) == 0, "that is another topic"
         save(logs)
     logs.forget_others(lambda topic, partition, topic_id: topic_id == ID)
     save(logs)
-    assert Logs.open(disk).committed_in("orders", 0, ID) == 9
+    assert Logs(disk).committed_in("orders", 0, ID) == 9
     logs.forget_others(lambda topic, partition, topic_id: False)
     save(logs)
-    assert Logs.open(disk).committed_in("orders", 0, ID) == 0
+    assert Logs(disk).committed_in("orders", 0, ID) == 0
 
 
 def test_the_place_of_a_missing_directory_is_taken_by_a_quarantined_one_until_it_begins_anew() -> None:
     disk = written(9)
     disk.remove_tree("orders-0")
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     log = logs.create_missing("orders", 0, ID, SETTINGS, 0, "its directory is missing")
     assert log.quarantined
     save(logs)
     for seed in range(5):
         disk.crash(random.Random(seed))
-        logs = Logs.open(disk)
+        logs = Logs(disk)
         log = logs.load("orders", 0, SETTINGS, 0, ID)
         assert log.quarantined
         assert "its directory is missing" in str(log.failure)
         save(logs)
-        assert Logs.open(disk).committed_in("orders", 0, ID) == 9
-    log.restart_at(4, 0)
+        assert Logs(disk).committed_in("orders", 0, ID) == 9
+    truncation.restart(log, 4, 0)
     disk.crash(random.Random(9))
     log = reopened(disk)
     assert (log.failure, log.start_offset, log.end_offset) == (None, 4, 4)
@@ -348,16 +351,16 @@ def test_the_place_of_a_missing_directory_is_taken_by_a_quarantined_one_until_it
 
 def test_a_deleted_topic_leaves_nothing_to_its_heir() -> None:
     disk = written(9)
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     logs.load("orders", 0, SETTINGS, 0, ID)
     logs.delete("orders", 0, 0)
     save(logs)
-    assert Logs.open(disk).committed_in("orders", 0, ID) == 0
+    assert Logs(disk).committed_in("orders", 0, ID) == 0
     log = logs.create("orders", 0, OTHER_ID, SETTINGS, 0)
     append(log, 2)
     commit(log)
     save(logs)
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     assert (logs.committed_in("orders", 0, OTHER_ID), logs.committed_in("orders", 0, ID)) == (2, 0)
     assert logs.load("orders", 0, SETTINGS, 0, OTHER_ID).end_offset == 2
 
@@ -376,7 +379,7 @@ def test_a_partition_whose_metadata_is_damaged_or_missing_belongs_to_its_topic_a
         disk.remove("orders-0/partition.metadata")
         if data is not None:
             disk.write_atomic("orders-0/partition.metadata", data)
-        logs = Logs.open(disk)
+        logs = Logs(disk)
         assert not logs.is_unborn("orders", 0)
         is_readable = logs.found["orders", 0] == ID
         assert bool(logs.claim("orders", 0, ID)) != is_readable
@@ -387,11 +390,11 @@ def test_a_partition_whose_metadata_is_damaged_or_missing_belongs_to_its_topic_a
 
 def test_a_partition_of_another_topic_is_not_claimed() -> None:
     disk = written(9)
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     assert logs.claim("orders", 0, OTHER_ID) is None
     assert logs.found == {("orders", 0): ID}
     disk.remove("orders-0/partition.metadata")
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     assert logs.claim("orders", 0, OTHER_ID) is None, "the checkpoints know of which topic it is"
 
 
@@ -400,7 +403,7 @@ def test_what_was_committed_is_not_decided_by_a_flipped_bit() -> None:
     for at in range(len(data)):
         disk = written(9)
         disk.write_atomic(COMMITTED, flipped(data, at))
-        logs = Logs.open(disk)
+        logs = Logs(disk)
         assert logs.committed_in("orders", 0, ID) == 9, "the other file knows it too"
         (trouble,) = logs.troubles
         assert COMMITTED in trouble
@@ -408,7 +411,7 @@ def test_what_was_committed_is_not_decided_by_a_flipped_bit() -> None:
     for at in range(len(watermarks)):
         disk = written(9)
         disk.write_atomic(WATERMARKS, flipped(watermarks, at))
-        assert Logs.open(disk).committed_in("orders", 0, ID) == 9
+        assert Logs(disk).committed_in("orders", 0, ID) == 9
 
 
 @pytest.mark.parametrize("name", [COMMITTED, WATERMARKS, "recovery-point-offset-checkpoint"])
@@ -418,6 +421,6 @@ def test_a_checkpoint_file_that_is_lost_or_damaged_costs_no_record(name: str, da
     disk.remove(name)
     if data is not None:
         disk.write_atomic(name, data)
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     log = logs.load("orders", 0, SETTINGS, 0, ID)
-    assert (log.failure, log.end_offset, logs.saved_watermarks["orders", 0]) == (None, 9, 9)
+    assert (log.failure, log.end_offset, logs.offsets.watermarks["orders", 0]) == (None, 9, 9)

@@ -1,7 +1,5 @@
 """Compaction of one log, told on a simulated disk: what stays, what goes, and what readers see meanwhile."""
 
-from dataclasses import replace
-
 import pytest
 from compaction_by_hand import (
     DAY,
@@ -19,10 +17,14 @@ from compaction_by_hand import (
     settle,
     write,
 )
+from msgspec.structs import replace
 
 from skidway.errors import StorageError
 from skidway.limits import Limits
+from skidway.log import following, lookup, retention
+from skidway.log.compaction import cleaning
 from skidway.log.compaction.cleaning import CleanTicket, DirectCompactor, SwapTicket
+from skidway.log.durability import checkpointing
 from skidway.records.batch import DELETE_HORIZON_BIT, read_header, set_crc
 from skidway.records.record import Record, build_batch
 from skidway.sim.world.disk import SimDisk
@@ -132,7 +134,7 @@ def test_the_first_batch_of_an_epoch_keeps_its_header() -> None:
     compact(log)
     assert contents(log) == [(8, "a", "4 2"), (9, "b", "last")]
     copy = open_log(SimDisk())
-    copy.append_fetched(b"".join(data for _, data in raw(log)), NOW)
+    following.append(copy, b"".join(data for _, data in raw(log)), NOW)
     assert copy.epochs.entries() == log.epochs.entries() == [(1, 0), (2, 3), (4, 6)]
     assert copy.end_offset_for_epoch(1) == (1, 3)
 
@@ -251,7 +253,7 @@ def test_readers_go_on_through_every_step() -> None:
         for segment in log.segments:
             segment.unload()
 
-    running = log.begin_compaction(NOW, "t")
+    running = cleaning.begin(log, NOW, "t")
     assert running is not None
     clean = running.clean(DirectCompactor(log.disk))
     clean.run()
@@ -279,7 +281,7 @@ def test_many_passes_when_the_map_is_small() -> None:
     close_segment(log)
     ends = []
     for number in range(20):
-        if log.compaction_candidate(NOW) is None:
+        if cleaning.candidate(log, NOW) is None:
             break
         ends.append(compact(log, token=f"t{number}").end_offset)
     assert len(ends) > 3
@@ -296,7 +298,7 @@ def test_a_damaged_batch_stops_compaction_and_is_left_as_it_is() -> None:
     close_segment(log)
     disk.corrupt(f"{DIRECTORY}/{0:020d}.log", 65)
     before = files(log)
-    running = log.begin_compaction(NOW, "t")
+    running = cleaning.begin(log, NOW, "t")
     assert running is not None
     ticket = running.clean(DirectCompactor(disk))
     ticket.run()
@@ -315,7 +317,7 @@ def test_a_full_disk_leaves_everything_as_it_was() -> None:
     close_segment(log)
     disk.capacity = disk.used() + 700
     before, seen = files(log), contents(log)
-    running = log.begin_compaction(NOW, "t")
+    running = cleaning.begin(log, NOW, "t")
     assert running is not None
     with pytest.raises(OSError):
         running.clean(DirectCompactor(disk)).run()
@@ -333,14 +335,14 @@ def test_deleting_and_retention_wait_for_a_compaction() -> None:
     close_segment(log)
     write(log, ("a", "2"))
     close_segment(log)
-    running = log.begin_compaction(NOW, "t")
+    running = cleaning.begin(log, NOW, "t")
     assert running is not None
-    assert log.apply_retention(NOW) == []
-    log.delete_records_before(1)
+    assert retention.apply(log, NOW) == []
+    retention.delete_before(log, 1)
     assert len(log.segments) == 3
     finish(log, running)
     assert (log.start_offset, contents(log)) == (1, [(1, "a", "2")])
-    assert log.apply_retention(NOW + 2000) != []
+    assert retention.apply(log, NOW + 2000) != []
     assert contents(log) == []
 
 
@@ -348,7 +350,7 @@ def test_a_start_offset_inside_a_compacted_batch_hides_what_is_below() -> None:
     log = open_log(SimDisk(), replace(SETTINGS, cleanup_delete=True))
     write(log, ("a", "1"), ("b", "1"), ("c", "1"), ("a", "2"))
     close_segment(log)
-    log.delete_records_before(2)
+    retention.delete_before(log, 2)
     compact(log)
     assert contents(log) == [(2, "c", "1"), (3, "a", "2")]
 
@@ -358,17 +360,17 @@ def test_no_checkpoint_writes_indexes_over_those_of_the_new_segments() -> None:
     for i in range(20):
         write(log, ("a", str(i)))
     log.roll(NOW)
-    ticket = log.checkpoint()
+    ticket = checkpointing.begin(log)
     assert ticket is not None
-    assert log.begin_compaction(NOW, "t") is None
+    assert cleaning.begin(log, NOW, "t") is None
     ticket.run()
     log.finish_sync(ticket)
     log.advance_high_watermark(log.synced_offset)
     log.segments[0].index_saved = False
-    running = log.begin_compaction(NOW, "t")
+    running = cleaning.begin(log, NOW, "t")
     assert running is not None
     write(log, ("a", "20"))
-    ticket = log.checkpoint()
+    ticket = checkpointing.begin(log)
     assert ticket is not None
     assert [segment.base_offset for segment, *_ in ticket.indexes] == [20]
 
@@ -380,9 +382,9 @@ def test_offsets_by_time_know_bare_headers() -> None:
     close_segment(log)
     compact(log)
     assert [h.record_count for h, _ in raw(log)] == [0, 1]
-    assert at_once(log.offset_of_max_timestamp()) == (1, NOW, 0)
-    assert at_once(log.offset_for_timestamp(NOW)) == (1, NOW, 0)
-    assert at_once(log.offset_for_timestamp(NOW + 1)) is None
+    assert at_once(lookup.offset_of_max_timestamp(log)) == (1, NOW, 0)
+    assert at_once(lookup.offset_for_timestamp(log, NOW)) == (1, NOW, 0)
+    assert at_once(lookup.offset_for_timestamp(log, NOW + 1)) is None
 
 
 # Crashes.
@@ -394,7 +396,7 @@ def test_a_swap_is_completed_by_whoever_opens_the_log_next() -> None:
     for i in range(4):
         write(log, ("a", str(i)))
         close_segment(log)
-    running = log.begin_compaction(NOW, "t")
+    running = cleaning.begin(log, NOW, "t")
     assert running is not None
     clean = running.clean(DirectCompactor(disk))
     clean.run()
@@ -414,7 +416,7 @@ def test_what_was_only_cleaned_means_nothing() -> None:
     log = open_log(disk)
     write(log, ("a", "1"), ("a", "2"))
     close_segment(log)
-    running = log.begin_compaction(NOW, "t")
+    running = cleaning.begin(log, NOW, "t")
     assert running is not None
     clean = running.clean(DirectCompactor(disk))
     assert isinstance(clean, CleanTicket)

@@ -7,8 +7,9 @@ import pytest
 from log_by_hand import append, headers, open_log, sync
 
 from skidway.errors import StorageError
-from skidway.log.durability import checkpointing, unsynced
+from skidway.log.durability import checkpointing, saved, unsynced
 from skidway.log.log import Log
+from skidway.log.recovery import opening
 from skidway.log.settings import LogSettings
 from skidway.server.disk import RealDisk
 
@@ -51,20 +52,20 @@ def test_a_log_begins_no_segment_while_too_many_wait(monkeypatch: pytest.MonkeyP
 
 
 def test_nor_while_too_many_are_not_in_a_checkpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(checkpointing, "SEGMENTS_DUE", 5)
-    monkeypatch.setattr(checkpointing, "SEGMENTS_MAX", 10)
+    monkeypatch.setattr(saved, "SEGMENTS_DUE", 5)
+    monkeypatch.setattr(saved, "SEGMENTS_MAX", 10)
     log = open_log(RealDisk(str(tmp_path)), TINY)
     for _ in range(11):
         append(log)
         sync(log)
     with pytest.raises(StorageError, match="10 segments wait for fsync"):
         append(log)
-    assert log.checkpoint_due
-    ticket = log.checkpoint()
+    assert log.saved.is_due(log.settings.checkpoint_bytes)
+    ticket = checkpointing.begin(log)
     assert ticket is not None
     ticket.run()
     log.finish_sync(ticket)
-    assert not log.checkpoint_due
+    assert not log.saved.is_due(log.settings.checkpoint_bytes)
     append(log)
 
 
@@ -86,7 +87,8 @@ def test_at_the_limit_of_descriptors_an_append_is_refused_and_the_next_one_taken
 def test_files_that_are_synced_are_closed_when_they_are_short(tmp_path: Path) -> None:
     disk = RealDisk(str(tmp_path), files_max=8)
     logs = [
-        Log.open(disk, name, TINY, clean=True, recovery_point=0, start_offset=None, now_ms=0) for name in _made(disk)
+        opening.open_log(disk, name, TINY, clean=True, recovery_point=0, start_offset=None, now_ms=0)
+        for name in _made(disk)
     ]
     for number in range(40):
         log = logs[number % len(logs)]
@@ -122,7 +124,7 @@ def test_a_directory_that_cannot_be_opened_is_no_failed_sync(
     def refuse(path: str) -> None:
         raise OSError(code, "Too many open files")
 
-    for begin in (log.begin_sync, log.checkpoint):
+    for begin in (log.begin_sync, lambda: checkpointing.begin(log)):
         ticket = begin()
         assert ticket is not None
         with monkeypatch.context() as patched:
@@ -135,4 +137,5 @@ def test_a_directory_that_cannot_be_opened_is_no_failed_sync(
     sync(log)
     assert log.synced_offset == 1
     assert not failed
-    log.close(clean=True)
+    checkpointing.save(log)
+    log.close()

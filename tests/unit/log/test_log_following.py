@@ -6,8 +6,11 @@ import pytest
 from log_by_hand import checkpoint
 
 from skidway.errors import CorruptMessage, StorageError
+from skidway.log import following, truncation
 from skidway.log.bounds import Bound
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
+from skidway.log.recovery import opening
 from skidway.log.settings import LogSettings
 from skidway.records.batch import CONTROL_BIT, read_header, set_crc, stamp
 from skidway.records.record import Record, build_batch
@@ -26,7 +29,7 @@ def open_log(
 ) -> Log:
     disk.make_directory(directory)
     settings = settings or LogSettings()
-    return Log.open(
+    return opening.open_log(
         disk, directory, settings, clean=clean, recovery_point=recovery_point, start_offset=None, now_ms=NOW
     )
 
@@ -73,7 +76,7 @@ def facts(log: Log) -> tuple[object, ...]:
 def test_batches_arrive_as_they_were_sent() -> None:
     log = open_log(SimDisk())
     sent = batch(0, 3, 4) + batch(3, 1, 4) + batch(4, 2, 5)
-    appended = log.append_fetched(sent, NOW)
+    appended = following.append(log, sent, NOW)
     assert (appended.base_offset, appended.end_offset, appended.size, appended.count) == (0, 6, len(sent), 3)
     assert (log.end_offset, log.high_watermark) == (6, 0)
     assert log.epochs.entries() == [(4, 0), (5, 4)]
@@ -116,7 +119,7 @@ def test_a_follower_looks_as_if_it_had_appended_one_by_one(seed: int) -> None:
     while follower.end_offset < leader.end_offset:
         slice_ = leader.read(follower.end_offset, draw.randrange(1, 2000), Bound.END)
         assert slice_ is not None
-        appended = follower.append_fetched(slice_.read(), NOW)
+        appended = following.append(follower, slice_.read(), NOW)
         assert appended.size == len(slice_)
     assert facts(follower) == facts(leader)
 
@@ -124,18 +127,18 @@ def test_a_follower_looks_as_if_it_had_appended_one_by_one(seed: int) -> None:
 def test_one_write_for_all_batches_that_fit() -> None:
     disk = SimDisk()
     log = open_log(disk)
-    log.append_fetched(batch(0), NOW)
+    following.append(log, batch(0), NOW)
     before = disk.operations
-    log.append_fetched(b"".join(batch(offset) for offset in range(1, 500)), NOW)
+    following.append(log, b"".join(batch(offset) for offset in range(1, 500)), NOW)
     assert disk.operations == before + 1
 
 
 def test_a_batch_that_was_cut_off_comes_again() -> None:
     log = open_log(SimDisk())
     whole = batch(0, 2)
-    assert log.append_fetched(whole + batch(2)[:-1], NOW).end_offset == 2
-    assert log.append_fetched(batch(2)[:40], NOW).count == 0
-    assert log.append_fetched(b"", NOW).end_offset == 2
+    assert following.append(log, whole + batch(2)[:-1], NOW).end_offset == 2
+    assert following.append(log, batch(2)[:40], NOW).count == 0
+    assert following.append(log, b"", NOW).end_offset == 2
     assert log.size() == len(whole)
 
 
@@ -144,7 +147,7 @@ def test_offsets_may_leave_gaps_where_the_leader_was_compacted() -> None:
     log = open_log(disk, settings=LogSettings(segment_bytes=250))
     sent = [batch(3), batch(10, 2), batch(50), batch(51)]
     for data in sent:
-        log.append_fetched(data, NOW)
+        following.append(log, data, NOW)
     sync(log)
     for again in (log, open_log(disk, settings=log.settings, clean=False)):
         again.advance_high_watermark(52)
@@ -160,10 +163,10 @@ def test_an_epoch_that_wrote_nothing_is_forgotten_for_good_when_the_log_goes_on_
     that must not be taken for epoch 6, of which no leader knows, or all of it would be cut off again."""
     disk = SimDisk()
     log = open_log(disk)
-    log.append_fetched(batch(0, 2, epoch=5), NOW)
+    following.append(log, batch(0, 2, epoch=5), NOW)
     log.begin_epoch(6)
     checkpoint(log)
-    log.append_fetched(batch(2, 3, epoch=5), NOW)
+    following.append(log, batch(2, 3, epoch=5), NOW)
     checkpoint(log)
     assert log.epochs.entries() == [(5, 0)]
     again = open_log(disk, clean=clean)
@@ -175,7 +178,7 @@ def test_control_batches_are_batches() -> None:
     control = batch(0, producer_id=7, sequence=-1)
     control[22] |= CONTROL_BIT
     set_crc(control)
-    log.append_fetched(control, NOW)
+    following.append(log, control, NOW)
     assert log.end_offset == 1
     assert log.producers.entries[7].batches == []
 
@@ -205,13 +208,13 @@ def renamed(data: bytearray) -> bytearray:
 def test_one_bad_batch_and_nothing_is_written(bad: bytes) -> None:
     disk = SimDisk()
     log = open_log(disk)
-    log.append_fetched(batch(0, 4, epoch=2), NOW)
+    following.append(log, batch(0, 4, epoch=2), NOW)
     before, operations = facts(log), disk.operations
     with pytest.raises(CorruptMessage):
-        log.append_fetched(batch(4, epoch=3) + bad + batch(6, epoch=3), NOW)
+        following.append(log, batch(4, epoch=3) + bad + batch(6, epoch=3), NOW)
     assert facts(log) == before
     assert disk.operations == operations
-    log.append_fetched(batch(4, epoch=3), NOW)
+    following.append(log, batch(4, epoch=3), NOW)
 
 
 def test_a_full_disk_leaves_what_fitted() -> None:
@@ -220,18 +223,18 @@ def test_a_full_disk_leaves_what_fitted() -> None:
     sent = b"".join(batch(offset) for offset in range(6))
     disk.capacity = len(sent) // 2 + 20
     with pytest.raises(StorageError):
-        log.append_fetched(sent, NOW)
+        following.append(log, sent, NOW)
     assert log.failure is None
     assert 0 < log.end_offset < 4
     disk.capacity = None
-    log.append_fetched(b"".join(batch(offset) for offset in range(log.end_offset, 6)), NOW)
+    following.append(log, b"".join(batch(offset) for offset in range(log.end_offset, 6)), NOW)
     assert [b[1] for b in log.batches()] == list(range(6))
 
 
 def test_a_batch_larger_than_a_segment_gets_one_of_its_own() -> None:
     """The leader took it before the topic's segments were made smaller."""
     log = open_log(SimDisk(), settings=LogSettings(segment_bytes=300))
-    log.append_fetched(batch(0) + batch(1, size=2000) + batch(2), NOW)
+    following.append(log, batch(0) + batch(1, size=2000) + batch(2), NOW)
     assert [s.base_offset for s in log.segments] == [0, 1, 2]
 
 
@@ -239,15 +242,15 @@ def test_a_log_may_begin_inside_a_batch() -> None:
     """Records before the leader's start were deleted; the batch they were in is still whole."""
     disk = SimDisk()
     log = open_log(disk)
-    log.restart_at(5, NOW)
-    log.append_fetched(batch(0, 10, 3) + batch(10, 1, 3), NOW)
+    truncation.restart(log, 5, NOW)
+    following.append(log, batch(0, 10, 3) + batch(10, 1, 3), NOW)
     assert (log.start_offset, log.high_watermark, log.end_offset) == (5, 5, 11)
     checkpoint(log)
     disk.crash(random.Random(1))
     log = open_log(disk, clean=False)
     assert (log.start_offset, log.end_offset) == (5, 11)
     with pytest.raises(CorruptMessage):
-        log.append_fetched(batch(9, 10, 3), NOW)
+        following.append(log, batch(9, 10, 3), NOW)
 
 
 # The high watermark.
@@ -256,8 +259,9 @@ def test_a_log_may_begin_inside_a_batch() -> None:
 def test_a_replica_begins_with_what_is_known_to_be_committed() -> None:
     disk = SimDisk()
     log = open_log(disk, settings=LogSettings(segment_bytes=250))
-    log.append_fetched(b"".join(batch(offset, 2) for offset in range(0, 12, 2)), NOW)
-    log.close(clean=True)
+    following.append(log, b"".join(batch(offset, 2) for offset in range(0, 12, 2)), NOW)
+    checkpointing.save(log)
+    log.close()
     log = open_log(disk, settings=log.settings)
     assert log.high_watermark == 12
     for known, expected in ((4, 4), (0, 0), (100, 12), (-1, 0)):
@@ -278,13 +282,13 @@ def test_a_follower_too_far_behind_begins_anew() -> None:
     disk = SimDisk()
     log = open_log(disk, settings=LogSettings(segment_bytes=250))
     for offset in range(8):
-        log.append_fetched(batch(offset, producer_id=7, sequence=offset), NOW)
+        following.append(log, batch(offset, producer_id=7, sequence=offset), NOW)
     checkpoint(log)
-    log.restart_at(100, NOW)
+    truncation.restart(log, 100, NOW)
     offsets = (log.start_offset, log.high_watermark, log.synced_offset, log.end_offset)
     assert offsets == (100, 100, 100, 100)
     assert (log.epochs.entries(), log.producers.state(), log.size()) == ([], {}, 0)
-    log.append_fetched(batch(100, 2, 5), NOW)
+    following.append(log, batch(100, 2, 5), NOW)
     sync(log)
     disk.crash(random.Random(3))
     # The offset files of the data directory still speak of the old log.
@@ -296,18 +300,18 @@ def test_a_follower_too_far_behind_begins_anew() -> None:
 def test_a_quarantined_replica_is_fetched_again() -> None:
     disk = SimDisk()
     log = open_log(disk)
-    log.append_fetched(batch(0, 4) + batch(4, 4), NOW)
+    following.append(log, batch(0, 4) + batch(4, 4), NOW)
     checkpoint(log)
     disk.corrupt("orders-0/00000000000000000000.log", 16)
     log = open_log(disk, clean=False)
     assert log.quarantined
     with pytest.raises(StorageError):
-        log.append_fetched(batch(8), NOW)
+        following.append(log, batch(8), NOW)
     with pytest.raises(StorageError):
-        log.truncate_to(4, NOW)
-    log.restart_at(2, NOW)
+        truncation.truncate(log, 4, NOW)
+    truncation.restart(log, 2, NOW)
     assert not log.quarantined
-    log.append_fetched(batch(2), NOW)
+    following.append(log, batch(2), NOW)
     sync(log)
     disk.crash(random.Random(0))
     log = open_log(disk, clean=False)
@@ -317,6 +321,6 @@ def test_a_quarantined_replica_is_fetched_again() -> None:
 def test_a_log_whose_disk_failed_stays_failed() -> None:
     log = open_log(SimDisk())
     log.fail("the disk is broken")
-    for act in (log.restart_at, log.truncate_to):
+    for act in (truncation.restart, truncation.truncate):
         with pytest.raises(StorageError, match="broken"):
-            act(0, NOW)
+            act(log, 0, NOW)

@@ -6,6 +6,7 @@ import pytest
 from log_by_hand import DIRECTORY, NOW, append, checkpoint, offsets, open_log, sync
 
 from skidway.errors import StorageError
+from skidway.log.durability import checkpointing
 from skidway.log.recovery.rewriting import write_anew
 from skidway.log.settings import LogSettings
 from skidway.sim.world.disk import SimDisk
@@ -18,15 +19,16 @@ def test_a_clean_stop_leaves_nothing_to_scan() -> None:
     for number in range(60):
         append(log, timestamp=NOW + number, epoch=number // 20)
     expected = log.batches()
-    log.close(clean=True)
+    checkpointing.save(log)
+    log.close()
     with pytest.raises(StorageError):
         append(log)
     again = open_log(disk, settings)
     assert (again.end_offset, again.high_watermark, again.synced_offset) == (60, 60, 60)
-    assert again.bytes_since_checkpoint <= 600
+    assert again.saved.bytes_since <= 600
     assert again.batches() == expected
     assert again.epochs.entries() == [(0, 0), (1, 20), (2, 40)]
-    assert again.checkpoint() is None
+    assert checkpointing.begin(again) is None
     assert append(again) == 60
 
 
@@ -74,7 +76,7 @@ def test_damage_below_the_recovery_point_is_quarantined_and_not_cut() -> None:
     for _ in range(4):
         append(log)
     checkpoint(log)
-    assert log.recovery_point == 4
+    assert log.saved.recovery_point == 4
     path = f"{DIRECTORY}/{0:020d}.log"
     size = disk.size(path)
     disk.corrupt(path, size // 4 + 16)  # the magic of the second batch
@@ -91,7 +93,8 @@ def test_a_missing_segment_below_the_recovery_point_is_quarantined() -> None:
     disk = SimDisk()
     log = open_log(disk)
     append(log)
-    log.close(clean=True)
+    checkpointing.save(log)
+    log.close()
     disk.remove(f"{DIRECTORY}/{0:020d}.log")
     assert open_log(disk, clean=False).quarantined
 
@@ -99,7 +102,7 @@ def test_a_missing_segment_below_the_recovery_point_is_quarantined() -> None:
 def test_a_sync_does_not_wait_for_a_checkpoint_that_was_begun_first() -> None:
     log = open_log(SimDisk())
     append(log)
-    checkpoint = log.checkpoint()
+    checkpoint = checkpointing.begin(log)
     assert checkpoint is not None
     assert log.dirty
     sync(log)
@@ -107,32 +110,32 @@ def test_a_sync_does_not_wait_for_a_checkpoint_that_was_begun_first() -> None:
     assert log.begin_sync() is None
     checkpoint.run()
     log.finish_sync(checkpoint)
-    assert (log.synced_offset, log.recovery_point) == (1, 1)
+    assert (log.synced_offset, log.saved.recovery_point) == (1, 1)
     assert not log.dirty
 
 
 def test_what_a_checkpoint_has_synced_needs_no_sync() -> None:
     log = open_log(SimDisk())
     append(log)
-    checkpoint = log.checkpoint()
+    checkpoint = checkpointing.begin(log)
     assert checkpoint is not None
     checkpoint.run()
     log.finish_sync(checkpoint)
     assert not log.dirty
     assert log.begin_sync() is None
-    assert log.checkpoint() is None
+    assert checkpointing.begin(log) is None
 
 
 def test_a_checkpoint_bounds_the_scan() -> None:
     disk = SimDisk()
     settings = LogSettings(index_interval_bytes=500, checkpoint_bytes=5000)
     log = open_log(disk, settings)
-    while not log.checkpoint_due:
+    while not log.saved.is_due(log.settings.checkpoint_bytes):
         append(log)
-    ticket = log.checkpoint()
+    ticket = checkpointing.begin(log)
     assert ticket is not None
-    assert log.checkpoint() is None
-    assert not log.checkpoint_due
+    assert checkpointing.begin(log) is None
+    assert not log.saved.is_due(log.settings.checkpoint_bytes)
     ticket.run()
     log.finish_sync(ticket)
     for _ in range(3):
@@ -141,21 +144,22 @@ def test_a_checkpoint_bounds_the_scan() -> None:
     disk.crash(random.Random(0))
     again = open_log(disk, settings, clean=False)
     assert again.end_offset == log.end_offset
-    assert again.bytes_since_checkpoint <= 500 + 4 * again.batches()[0][3]
+    assert again.saved.bytes_since <= 500 + 4 * again.batches()[0][3]
 
 
 def test_a_checkpoint_that_a_roll_overtakes_does_not_save_the_segment() -> None:
     disk = SimDisk()
     log = open_log(disk, LogSettings(index_interval_bytes=0))
     append(log, timestamp=NOW)
-    ticket = log.checkpoint()
+    ticket = checkpointing.begin(log)
     assert ticket is not None
     append(log, timestamp=NOW + 5000)
     log.roll(NOW)
     ticket.run()
     log.finish_sync(ticket)
     append(log)
-    log.close(clean=True)
+    checkpointing.save(log)
+    log.close()
     again = open_log(disk, log.settings)
     assert again.segments[0].load_max_timestamp() == NOW + 5000
     assert list(again.segments[0].index.offsets) == [1]
@@ -179,11 +183,11 @@ def test_epochs_are_read_from_the_batches_where_their_file_is_of_no_use(content:
         disk.write_atomic(path, content)
     if not clean:
         log.active.file.append(bytes(100))
-    again = open_log(disk, LogSettings(segment_bytes=300), clean=clean, recovery_point=log.recovery_point)
+    again = open_log(disk, LogSettings(segment_bytes=300), clean=clean, recovery_point=log.saved.recovery_point)
     assert again.failure is None
     assert again.epochs.entries() == known
     checkpoint(again)
-    assert open_log(disk, recovery_point=log.recovery_point).epochs.entries() == known
+    assert open_log(disk, recovery_point=log.saved.recovery_point).epochs.entries() == known
 
 
 def test_indexes_that_lie_are_found_out() -> None:
@@ -192,7 +196,8 @@ def test_indexes_that_lie_are_found_out() -> None:
     log = open_log(disk, settings)
     for _ in range(50):
         append(log)
-    log.close(clean=True)
+    checkpointing.save(log)
+    log.close()
     index = bytearray(disk.read(f"{DIRECTORY}/{0:020d}.index"))
     index[7] ^= 1
     disk.write_atomic(f"{DIRECTORY}/{0:020d}.index", index)
@@ -206,7 +211,8 @@ def test_leftovers_are_swept() -> None:
     disk = SimDisk()
     log = open_log(disk)
     append(log)
-    log.close(clean=True)
+    checkpointing.save(log)
+    log.close()
     for name in (f"{5:020d}.log.deleted", "x.tmp", f"{5:020d}.index", f"{5:020d}.timeindex"):
         disk.open(f"{DIRECTORY}/{name}", create=True)
     open_log(disk)
@@ -222,7 +228,8 @@ def test_files_with_names_that_no_segment_has_are_left_alone(stem: str, clean: b
     for _ in range(9):
         append(log)
     checkpoint(log)
-    log.close(clean=True)
+    checkpointing.save(log)
+    log.close()
     strays = [f"{DIRECTORY}/{stem}{suffix}" for suffix in (".log", ".index", ".snapshot")]
     for path in strays:
         disk.write_atomic(path, b"somebody else's")

@@ -5,6 +5,8 @@ from random import Random
 import pytest
 
 from skidway.errors import StorageError
+from skidway.log import lookup, truncation
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
 from skidway.log.logs import Logs
 from skidway.log.settings import LogSettings
@@ -19,11 +21,11 @@ BATCH_BYTES = 600
 
 
 def create(disk: SimDisk, topic: str = "orders") -> Log:
-    return Logs.open(disk).create(topic, 0, bytes(range(16)), SETTINGS, NOW_MS)
+    return Logs(disk).create(topic, 0, bytes(range(16)), SETTINGS, NOW_MS)
 
 
 def reload(disk: SimDisk, *, write_anew: bool = True, topic: str = "orders") -> tuple[Log, int]:
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     written = logs.write_anew() if write_anew else 0
     return logs.load(topic, 0, SETTINGS, NOW_MS), written
 
@@ -35,7 +37,7 @@ def append(log: Log, count: int = 1) -> None:
 
 
 def sync(log: Log, *, checkpoint: bool = False) -> None:
-    ticket = log.checkpoint() if checkpoint else log.begin_sync()
+    ticket = checkpointing.begin(log) if checkpoint else log.begin_sync()
     assert ticket is not None
     ticket.run()
     log.finish_sync(ticket)
@@ -133,7 +135,7 @@ def test_a_checkpoint_of_a_tail_that_was_cut_proves_nothing() -> None:
     append(log, 4)
     sync(log, checkpoint=True)
     snapshot = disk.read("orders-0/00000000000000000006.snapshot")
-    log.truncate_to(3, NOW_MS)
+    truncation.truncate(log, 3, NOW_MS)
     # A worker that had begun before the cut comes late with its file.
     disk.write_atomic("orders-0/00000000000000000006.snapshot", snapshot)
     append(log, 4)
@@ -149,10 +151,10 @@ def test_a_log_that_no_topic_knows_is_not_forgotten() -> None:
     log = create(disk)
     append(log, 2)
     fail_sync(disk, log)
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     stray = logs.set_aside("orders", 0)
     disk.kill()
-    Logs.open(disk).write_anew()
+    Logs(disk).write_anew()
     lose_power(disk)
     assert disk.read(f"{stray}/00000000000000000000.log").count(b"\0") > BATCH_BYTES
     assert read_header(disk.read(f"{stray}/00000000000000000000.log")).size > BATCH_BYTES
@@ -169,7 +171,7 @@ def test_an_unreadable_beginning_leads_to_the_whole_file() -> None:
     for suffix in ("index", "timeindex"):
         disk.remove(f"orders-0/00000000000000000000.{suffix}")
     disk.corrupt("orders-0/00000000000000000000.log", 16)
-    assert Logs.open(disk).write_anew() == size
+    assert Logs(disk).write_anew() == size
 
 
 @pytest.mark.parametrize("failing", range(4))
@@ -178,7 +180,7 @@ def test_a_disk_that_fails_again_is_not_believed(failing: int) -> None:
     log = create(disk)
     append(log, 2)
     fail_sync(disk, log)
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     disk.failing_syncs = {disk.syncs + failing}
     with pytest.raises(StorageError, match=r"failed before, and writing the unsynced data again failed too"):
         logs.write_anew()
@@ -193,7 +195,7 @@ def test_without_room_for_the_new_file_nothing_is_believed_and_nothing_lost() ->
     fail_sync(disk, log)
     disk.capacity = disk.used() + BATCH_BYTES // 2
     with pytest.raises(StorageError, match="No space left"):
-        Logs.open(disk).write_anew()
+        Logs(disk).write_anew()
     disk.kill()
     disk.capacity = None
     assert reload(disk)[0].end_offset == 2
@@ -209,7 +211,7 @@ def test_the_tail_of_a_segment_that_is_proven_in_part_becomes_one_of_its_own() -
     log, _ = reload(disk)
     assert [segment.base_offset for segment in log.segments] == [0, 1, 2]
     assert [batch[1] for batch in log.batches()] == [0, 1, 2, 3]
-    assert at_once(log.offset_for_timestamp(NOW_MS)) == (0, NOW_MS, 1)
+    assert at_once(lookup.offset_for_timestamp(log, NOW_MS)) == (0, NOW_MS, 1)
     append(log)
     sync(log, checkpoint=True)
     lose_power(disk)
@@ -272,7 +274,7 @@ def test_a_cut_whose_own_sync_never_came_is_synced_by_the_next_start(
     with monkeypatch.context() as patched:
         patched.setattr(SimFile, "truncate", interrupted)
         with pytest.raises((StorageError, Crashed)):
-            Logs.open(disk).write_anew()
+            Logs(disk).write_anew()
     disk.failing_syncs = None
     disk.kill()
     log, _ = reload(disk)

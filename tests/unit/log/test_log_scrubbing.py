@@ -3,16 +3,18 @@
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from struct import pack_into
 from typing import Any
 
 import pytest
 from log_by_hand import DIRECTORY, NOW, append, checkpoint, commit, open_log, sync
+from msgspec.structs import replace
 
-from skidway.log import scrubbing
+from skidway.log import following, retention, scrubbing, truncation
+from skidway.log.compaction import cleaning
 from skidway.log.compaction.cleaning import DirectCompactor
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
 from skidway.log.scrubbing import READ_BYTES, SLICE_BATCHES, SLICE_BYTES, SegmentCheck, next_check
 from skidway.log.settings import LogSettings
@@ -115,7 +117,8 @@ def test_a_segment_with_the_batches_of_an_earlier_one_is_damaged(disk: SimDisk) 
 def test_a_closed_segment_that_was_emptied_while_nobody_looked_is_damaged(disk: SimDisk) -> None:
     log = filled(disk)
     checkpoint(log)
-    log.close(clean=True)
+    checkpointing.save(log)
+    log.close()
     base_offset, following = (segment.base_offset for segment in log.segments[1:3])
     disk.open(path_of(log, 1)).truncate(0)
     assert open_log(disk, SMALL).quarantined
@@ -143,7 +146,7 @@ def test_gaps_that_a_leader_left_by_compacting_are_not_damage(disk: SimDisk) -> 
     for offset in (0, 7, 8, 30, 31, 32, 90):
         batch = build_batch([Record(0, NOW, b"key", b"v" * 300, [])])
         pack_into(">q", batch, 0, offset)
-        log.append_fetched(batch, NOW)
+        following.append(log, batch, NOW)
     commit(log)
     assert len(log.segments) > 2
     assert scrub(log) == {}
@@ -249,7 +252,7 @@ def held_slice(log: Log, number: int) -> tuple[SegmentCheck, Any]:
 def test_a_segment_that_is_given_up_meanwhile_is_not_damaged(disk: SimDisk) -> None:
     log = filled(disk)
     check, ticket = held_slice(log, 0)
-    log.delete_records_before(log.segments[2].base_offset)
+    retention.delete_before(log, log.segments[2].base_offset)
     checkpoint(log)
     assert not disk.exists(check.segment.path(".log"))
     ticket.run()
@@ -263,7 +266,7 @@ def test_a_segment_that_is_cut_meanwhile_is_not_damaged(disk: SimDisk) -> None:
     log = filled(disk)
     check, ticket = held_slice(log, 1)
     size = check.segment.size
-    log.truncate_to(check.segment.base_offset + 2, NOW)
+    truncation.truncate(log, check.segment.base_offset + 2, NOW)
     ticket.run()
     assert ticket.damage is not None
     while log.active is check.segment:
@@ -277,7 +280,7 @@ def test_a_segment_that_is_cut_meanwhile_is_not_damaged(disk: SimDisk) -> None:
 def test_a_log_that_begins_anew_meanwhile_is_not_damaged(disk: SimDisk) -> None:
     log = filled(disk)
     check, ticket = held_slice(log, 0)
-    log.restart_at(0, NOW)
+    truncation.restart(log, 0, NOW)
     append(log, size=2)
     commit(log)
     ticket.run()
@@ -290,7 +293,7 @@ def test_a_segment_that_is_compacted_meanwhile_is_not_damaged(disk: SimDisk) -> 
     log = filled(disk, settings=LogSettings(segment_bytes=1_000, compact=True, min_cleanable_dirty_ratio=0.0))
     checkpoint(log)
     first, slice_of_first = held_slice(log, 0)
-    compaction = log.begin_compaction(NOW, "token")
+    compaction = cleaning.begin(log, NOW, "token")
     assert compaction is not None
     clean = compaction.clean(DirectCompactor(disk))
     clean.run()
@@ -371,7 +374,8 @@ def test_a_file_that_is_something_else_now_is_damaged_and_holds_nobody_up(tmp_pa
 def test_after_a_loss_of_power_what_came_back_is_checked_too(disk: SimDisk) -> None:
     log = filled(disk)
     disk.corrupt(path_of(log, 0), HEADER_BYTES + 3)
-    log.close(clean=True)
+    checkpointing.save(log)
+    log.close()
     disk.kill()
     log = open_log(disk)
     assert DIRECTORY in path_of(log, 0)

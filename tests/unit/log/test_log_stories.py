@@ -7,7 +7,9 @@ import pytest
 from log_by_hand import DIRECTORY, NOW, append, checkpoint, commit, headers, offsets, open_log, sync
 
 from skidway.errors import OffsetOutOfRange, RecordListTooLarge, StorageError
+from skidway.log import lookup, retention, truncation
 from skidway.log.bounds import Bound
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.records.batch import read_header
@@ -94,7 +96,7 @@ def test_only_offsets_that_never_were_are_out_of_range() -> None:
     # Between the watermark and the end a consumer waits, as in Kafka.
     assert log.read(6, 100) is None
     assert log.read(7, 100) is None
-    log.delete_records_before(2)
+    retention.delete_before(log, 2)
     for offset in (-1, 0, 1, 8):
         with pytest.raises(OffsetOutOfRange):
             log.read(offset, 100)
@@ -224,7 +226,7 @@ def test_a_later_ticket_covers_an_earlier_one_that_is_not_done() -> None:
 def test_nobody_waits_for_a_checkpoint() -> None:
     log = open_log(SimDisk())
     append(log)
-    slow = log.checkpoint()
+    slow = checkpointing.begin(log)
     assert slow is not None
     assert log.dirty
     sync(log)
@@ -232,8 +234,8 @@ def test_nobody_waits_for_a_checkpoint() -> None:
     assert not log.dirty
     slow.run()
     log.finish_sync(slow)
-    assert (log.synced_offset, log.recovery_point) == (1, 1)
-    assert log.checkpoint() is None
+    assert (log.synced_offset, log.saved.recovery_point) == (1, 1)
+    assert checkpointing.begin(log) is None
 
 
 def test_a_full_disk_is_freed_by_retention() -> None:
@@ -244,11 +246,11 @@ def test_a_full_disk_is_freed_by_retention() -> None:
     commit(log)
     checkpoint(log)
     append(log)
-    log.apply_retention(NOW)
+    retention.apply(log, NOW)
     disk.capacity = disk.used()
     before = disk.used()
     for _ in range(3):
-        ticket = log.checkpoint()
+        ticket = checkpointing.begin(log)
         if ticket is None:
             break
         try:
@@ -257,10 +259,10 @@ def test_a_full_disk_is_freed_by_retention() -> None:
         except OSError:
             assert ticket.synced
             log.finish_without_housekeeping(ticket)
-        log.delete_scheduled(NOW)
-    assert log.checkpoint() is None
+        log.doomed.schedule(NOW, log.settings.file_delete_delay_ms)
+    assert checkpointing.begin(log) is None
     assert disk.used() < before
-    assert log.recovery_point == 7
+    assert log.saved.recovery_point == 7
 
 
 def test_a_full_disk_refuses_and_harms_nothing() -> None:
@@ -295,7 +297,7 @@ def test_after_a_failed_sync_only_reads_go_on() -> None:
     with pytest.raises(StorageError, match="the disk failed"):
         append(log)
     assert log.begin_sync() is None
-    assert log.checkpoint() is None
+    assert checkpointing.begin(log) is None
     assert offsets(log.read(0, 1000)) == [0]
 
 
@@ -306,10 +308,10 @@ def test_retention_by_size_keeps_at_least_what_is_asked() -> None:
     log = open_log(SimDisk(), LogSettings(segment_bytes=350, retention_bytes=500))
     for _ in range(12):
         append(log)
-    assert log.apply_retention(NOW) == []
+    assert retention.apply(log, NOW) == []
     commit(log)
     before = log.size()
-    gone = log.apply_retention(NOW)
+    gone = retention.apply(log, NOW)
     assert [segment.base_offset for segment in gone] == [0, 3]
     assert log.start_offset == 6
     assert before - sum(segment.size for segment in gone) == log.size() >= 500
@@ -320,10 +322,10 @@ def test_retention_by_time_goes_by_the_youngest_record() -> None:
     for number in range(9):
         append(log, timestamp=NOW + number)
     commit(log)
-    assert log.apply_retention(NOW + 1002) == []
-    assert [segment.base_offset for segment in log.apply_retention(NOW + 1003)] == [0]
+    assert retention.apply(log, NOW + 1002) == []
+    assert [segment.base_offset for segment in retention.apply(log, NOW + 1003)] == [0]
     # All of it too old: the active segment goes as well, and the log goes on behind it.
-    assert [segment.base_offset for segment in log.apply_retention(NOW + 9999)] == [3, 6]
+    assert [segment.base_offset for segment in retention.apply(log, NOW + 9999)] == [3, 6]
     assert (log.start_offset, log.end_offset, log.size()) == (9, 9, 0)
     assert append(log) == 9
 
@@ -333,7 +335,7 @@ def test_retention_stops_at_the_watermark() -> None:
     for _ in range(9):
         append(log, timestamp=1)
     log.advance_high_watermark(5)
-    assert [segment.base_offset for segment in log.apply_retention(NOW)] == [0]
+    assert [segment.base_offset for segment in retention.apply(log, NOW)] == [0]
 
 
 def test_records_without_a_timestamp_do_not_age() -> None:
@@ -341,7 +343,7 @@ def test_records_without_a_timestamp_do_not_age() -> None:
     for _ in range(5):
         append(log, timestamp=-1)
     commit(log)
-    assert log.apply_retention(NOW) == []
+    assert retention.apply(log, NOW) == []
 
 
 def test_given_up_files_are_renamed_then_removed_and_stay_readable() -> None:
@@ -351,18 +353,18 @@ def test_given_up_files_are_renamed_then_removed_and_stay_readable() -> None:
         append(log)
     commit(log)
     slice_ = log.read(0, 10_000)
-    log.apply_retention(NOW)
+    retention.apply(log, NOW)
     path = f"{DIRECTORY}/{0:020d}.log"
     assert not log.dirty
     checkpoint(log)
     assert (disk.exists(path), disk.exists(path + ".deleted")) == (False, True)
-    assert log.delete_scheduled(NOW + 99) == 0
-    assert log.checkpoint() is None
-    assert log.delete_scheduled(NOW + 100) == 1
+    assert log.doomed.schedule(NOW + 99, log.settings.file_delete_delay_ms) == 0
+    assert checkpointing.begin(log) is None
+    assert log.doomed.schedule(NOW + 100, log.settings.file_delete_delay_ms) == 1
     checkpoint(log)
     assert not disk.exists(path + ".deleted")
     assert offsets(slice_) == [0, 1, 2]
-    assert log.delete_scheduled(NOW + 999) == 0
+    assert log.doomed.schedule(NOW + 999, log.settings.file_delete_delay_ms) == 0
 
 
 def test_deleting_records_hides_them_and_drops_whole_segments() -> None:
@@ -372,12 +374,13 @@ def test_deleting_records_hides_them_and_drops_whole_segments() -> None:
         append(log)
     log.advance_high_watermark(5)
     with pytest.raises(OffsetOutOfRange):
-        log.delete_records_before(6)
-    log.delete_records_before(4)
+        retention.delete_before(log, 6)
+    retention.delete_before(log, 4)
     assert (log.start_offset, log.segments[0].base_offset) == (4, 3)
-    log.delete_records_before(2)
+    retention.delete_before(log, 2)
     assert log.start_offset == 4
-    log.close(clean=True)
+    checkpointing.save(log)
+    log.close()
     assert open_log(disk).start_offset == 4
 
 
@@ -404,10 +407,11 @@ def test_truncating_forgets_the_tail_and_its_producers() -> None:
     for number in range(9):
         batch = build_batch([Record(0, NOW, b"", b"v" * 40, [])], producer_id=7, producer_epoch=0, base_sequence=number)
         log.append(batch, read_header(batch), number // 3, NOW)
-    log.close(clean=True)
+    checkpointing.save(log)
+    log.close()
     log = open_log(disk, log.settings)
-    log.truncate_to(4, NOW)
-    assert (log.end_offset, log.high_watermark, log.recovery_point, log.synced_offset) == (4, 4, 0, 4)
+    truncation.truncate(log, 4, NOW)
+    assert (log.end_offset, log.high_watermark, log.saved.recovery_point, log.synced_offset) == (4, 4, 0, 4)
     assert log.producers.entries[7].last_sequence == 3
     assert log.epochs.entries() == [(0, 0), (1, 3)]
     assert append(log, epoch=9) == 4
@@ -426,13 +430,13 @@ def test_the_first_record_at_or_after_a_time(codec: int) -> None:
     for number in range(40):
         append(log, 3, timestamp=NOW + 10 * number, epoch=number // 10, codec=codec)
     log.advance_high_watermark(90)
-    assert at_once(log.offset_for_timestamp(0)) == (0, NOW, 0)
-    assert at_once(log.offset_for_timestamp(NOW + 11)) == (4, NOW + 11, 0)
-    assert at_once(log.offset_for_timestamp(NOW + 255)) == (78, NOW + 260, 2)
-    assert at_once(log.offset_for_timestamp(NOW + 300)) is None
-    assert at_once(log.offset_of_max_timestamp()) == (89, NOW + 292, 2)
-    log.delete_records_before(5)
-    assert at_once(log.offset_for_timestamp(0)) == (5, NOW + 12, 0)
+    assert at_once(lookup.offset_for_timestamp(log, 0)) == (0, NOW, 0)
+    assert at_once(lookup.offset_for_timestamp(log, NOW + 11)) == (4, NOW + 11, 0)
+    assert at_once(lookup.offset_for_timestamp(log, NOW + 255)) == (78, NOW + 260, 2)
+    assert at_once(lookup.offset_for_timestamp(log, NOW + 300)) is None
+    assert at_once(lookup.offset_of_max_timestamp(log)) == (89, NOW + 292, 2)
+    retention.delete_before(log, 5)
+    assert at_once(lookup.offset_for_timestamp(log, 0)) == (5, NOW + 12, 0)
 
 
 def test_times_that_go_back_are_found_all_the_same() -> None:
@@ -443,9 +447,9 @@ def test_times_that_go_back_are_found_all_the_same() -> None:
     commit(log)
     for wanted in range(101):
         expected = next(((offset, t) for offset, t in enumerate(times) if t >= wanted), None)
-        found = at_once(log.offset_for_timestamp(wanted))
+        found = at_once(lookup.offset_for_timestamp(log, wanted))
         assert (found and found[:2]) == expected
-    assert at_once(log.offset_of_max_timestamp()) == (9, 99, 0)
+    assert at_once(lookup.offset_of_max_timestamp(log)) == (9, 99, 0)
 
 
 def test_where_an_epoch_ends() -> None:

@@ -7,7 +7,10 @@ import pytest
 from log_by_hand import checkpoint
 
 from skidway.errors import StorageError
+from skidway.log import following, lookup, retention, truncation
+from skidway.log.compaction import cleaning
 from skidway.log.compaction.cleaning import DirectCompactor
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
 from skidway.log.logs import Logs
 from skidway.log.settings import LogSettings
@@ -23,12 +26,12 @@ COMPACTED = LogSettings(segment_bytes=10_000, compact=True, cleanup_delete=False
 
 
 def create(disk: SimDisk, settings: LogSettings = SMALL) -> tuple[Logs, Log]:
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     return logs, logs.create("orders", 0, TOPIC_ID, settings, NOW)
 
 
 def reopen(disk: SimDisk, settings: LogSettings = SMALL) -> tuple[Logs, Log]:
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     return logs, logs.load("orders", 0, settings, NOW, TOPIC_ID)
 
 
@@ -68,12 +71,12 @@ def test_a_cut_below_the_saved_recovery_point_is_no_damage() -> None:
     log.advance_high_watermark(4)
     checkpoint(log)
     save(logs)
-    log.truncate_to(5, NOW)
+    truncation.truncate(log, 5, NOW)
     disk.crash(random.Random(1))
     logs, log = reopen(disk)
     assert (log.quarantined, log.end_offset) == (False, 5)
     # Cut once more, and grown past what the files speak of.
-    log.truncate_to(4, NOW)
+    truncation.truncate(log, 4, NOW)
     for _ in range(8):
         append(log, 2)
     ticket = log.begin_sync()
@@ -92,7 +95,7 @@ def test_a_partition_that_is_deleted_while_offsets_are_saved(when: str) -> None:
     for _ in range(9):
         append(log)
     checkpoint(log)
-    log.truncate_to(5, NOW)
+    truncation.truncate(log, 5, NOW)
     checkpoint(log)
     ticket = logs.begin_save()
     assert ticket is not None
@@ -114,14 +117,14 @@ def test_a_watermark_saved_before_the_cut_does_not_come_back() -> None:
     log.advance_high_watermark(8)
     checkpoint(log)
     save(logs)
-    log.truncate_to(5, NOW)
+    truncation.truncate(log, 5, NOW)
     assert log.high_watermark == 5
     for _ in range(5):
         append(log, 1)
     checkpoint(log)
     disk.crash(random.Random(1))
     logs, log = reopen(disk)
-    assert logs.saved_watermarks["orders", 0] == 5
+    assert logs.offsets.watermarks["orders", 0] == 5
     log.begin_at(5)
     # Once the files were written anew, they are believed again.
     log.advance_high_watermark(9)
@@ -130,8 +133,8 @@ def test_a_watermark_saved_before_the_cut_does_not_come_back() -> None:
     checkpoint(log)
     disk.crash(random.Random(2))
     logs, log = reopen(disk)
-    assert logs.saved_watermarks["orders", 0] == 9
-    assert log.recovery_point == 11
+    assert logs.offsets.watermarks["orders", 0] == 9
+    assert log.saved.recovery_point == 11
 
 
 @pytest.mark.parametrize("when", ["never", "before the crash", "and is finished"])
@@ -144,16 +147,16 @@ def test_a_checkpoint_begun_before_the_cut_is_void(when: str) -> None:
     checkpoint(log)
     for sequence in range(4, 10):
         append(log, 1, sequence=sequence, timestamp=NOW + 1000)
-    ticket = log.checkpoint()
+    ticket = checkpointing.begin(log)
     assert ticket is not None
-    log.truncate_to(4, NOW)
+    truncation.truncate(log, 4, NOW)
     log.roll(NOW)
-    assert log.checkpoint() is None  # one at a time
+    assert checkpointing.begin(log) is None  # one at a time
     if when != "never":
         ticket.run()
     if when == "and is finished":
         log.finish_sync(ticket)
-        assert (log.synced_offset, log.recovery_point) == (4, 0)
+        assert (log.synced_offset, log.saved.recovery_point) == (4, 0)
         save(logs)
     disk.crash(random.Random(3))
     logs, log = reopen(disk)
@@ -161,7 +164,7 @@ def test_a_checkpoint_begun_before_the_cut_is_void(when: str) -> None:
     assert log.producers.entries[7].last_sequence == 3
     # The index of the cut segment says nothing of what was behind the cut.
     assert max(segment.load_max_timestamp() for segment in log.segments) == NOW
-    assert at_once(log.offset_for_timestamp(NOW + 1)) is None
+    assert at_once(lookup.offset_for_timestamp(log, NOW + 1)) is None
 
 
 def test_where_a_log_begins_outlives_the_snapshot_that_told() -> None:
@@ -170,9 +173,9 @@ def test_where_a_log_begins_outlives_the_snapshot_that_told() -> None:
     for _ in range(6):
         append(log, 3)
     log.advance_high_watermark(4)
-    log.delete_records_before(3)
+    retention.delete_before(log, 3)
     checkpoint(log)
-    log.truncate_to(5, NOW)
+    truncation.truncate(log, 5, NOW)
     disk.crash(random.Random(1))
     _, log = reopen(disk)
     assert (log.start_offset, log.end_offset, log.epochs.entries()) == (3, 5, [(3, 3)])
@@ -183,20 +186,20 @@ def test_where_a_log_begins_outlives_the_snapshot_that_told() -> None:
 
 def test_a_batch_goes_as_a_whole() -> None:
     _, log = create(SimDisk())
-    log.append_fetched(fetched(0, 0), NOW)
+    following.append(log, fetched(0, 0), NOW)
     batch = build_batch([Record(i, NOW, b"", b"", []) for i in range(5)])
     log.append(batch, read_header(batch), 0, NOW)
-    log.truncate_to(3, NOW)
+    truncation.truncate(log, 3, NOW)
     assert log.end_offset == 1
 
 
 def test_where_offsets_are_missing_the_log_ends_with_its_last_batch() -> None:
     _, log = create(SimDisk())
     for offset in (0, 10, 20):
-        log.append_fetched(fetched(offset, 0), NOW)
-    log.truncate_to(15, NOW)
+        following.append(log, fetched(offset, 0), NOW)
+    truncation.truncate(log, 15, NOW)
     assert log.end_offset == 11
-    log.append_fetched(fetched(14, 1), NOW)
+    following.append(log, fetched(14, 1), NOW)
     assert log.epochs.entries() == [(0, 0), (1, 14)]
 
 
@@ -205,8 +208,8 @@ def test_a_cut_below_the_start_leaves_an_empty_log_there() -> None:
     for _ in range(6):
         append(log)
     log.advance_high_watermark(6)
-    log.delete_records_before(4)
-    log.truncate_to(2, NOW)
+    retention.delete_before(log, 4)
+    truncation.truncate(log, 2, NOW)
     assert (log.start_offset, log.high_watermark, log.end_offset, log.size()) == (2, 2, 2, 0)
 
 
@@ -217,8 +220,8 @@ def test_a_cut_in_the_batch_where_the_log_begins_leaves_nothing_of_it() -> None:
     batch = build_batch([Record(i, NOW, b"", b"", []) for i in range(5)])
     log.append(batch, read_header(batch), 0, NOW)
     log.advance_high_watermark(6)
-    log.delete_records_before(3)
-    log.truncate_to(4, NOW)
+    retention.delete_before(log, 3)
+    truncation.truncate(log, 4, NOW)
     assert (log.start_offset, log.end_offset) == (3, 3)
     disk.crash(random.Random(0))
     _, log = reopen(disk)
@@ -231,7 +234,7 @@ def test_readers_below_the_cut_go_on() -> None:
         append(log)
     log.advance_high_watermark(9)
     assert log.read(0, 10_000) is not None
-    log.truncate_to(4, NOW)
+    truncation.truncate(log, 4, NOW)
     append(log, 1)
     log.advance_high_watermark(5)
     offset = 0
@@ -250,13 +253,16 @@ def test_a_disk_without_room_for_the_decision_leaves_the_log_as_it_was() -> None
     for _ in range(6):
         append(log)
     disk.capacity = disk.used()
-    acts: list[Callable[[], object]] = [lambda: log.truncate_to(3, NOW), lambda: log.restart_at(100, NOW)]
+    acts: list[Callable[[], object]] = [
+        lambda: truncation.truncate(log, 3, NOW),
+        lambda: truncation.restart(log, 100, NOW),
+    ]
     for act in acts:
         with pytest.raises(StorageError, match="retry later"):
             act()
         assert (log.failure, log.end_offset) == (None, 6)
     disk.capacity = None
-    log.truncate_to(3, NOW)
+    truncation.truncate(log, 3, NOW)
     assert log.end_offset == 3
 
 
@@ -269,7 +275,7 @@ def test_a_sync_that_fails_half_way_is_final() -> None:
         checkpoint(log)
         disk.failing_syncs = {disk.syncs + number}
         try:
-            log.truncate_to(3, NOW)
+            truncation.truncate(log, 3, NOW)
         except StorageError:
             if log.failure is None:
                 assert log.end_offset == 6
@@ -284,7 +290,10 @@ def test_a_sync_that_fails_half_way_is_final() -> None:
 
 
 def test_what_is_called_synced_survives_a_loss_of_power_anywhere_in_a_cut() -> None:
-    cuts: list[Callable[[Log], object]] = [lambda log: log.truncate_to(3, NOW), lambda log: log.restart_at(2, NOW)]
+    cuts: list[Callable[[Log], object]] = [
+        lambda log: truncation.truncate(log, 3, NOW),
+        lambda log: truncation.restart(log, 2, NOW),
+    ]
     for cut in cuts:
         crashes = 0
         for number in range(1, 40):
@@ -344,9 +353,9 @@ def test_an_epoch_without_batches_is_forgotten_by_a_cut_at_the_end() -> None:
     append(log, 4)
     log.begin_epoch(5)
     checkpoint(log)
-    log.truncate_to(1, NOW)
+    truncation.truncate(log, 1, NOW)
     assert log.epochs.entries() == [(4, 0)]
-    log.append_fetched(fetched(1, 4), NOW)
+    following.append(log, fetched(1, 4), NOW)
     checkpoint(log)
     disk.crash(random.Random(1))
     _, log = reopen(disk)
@@ -359,7 +368,7 @@ def test_a_log_goes_on_in_an_older_epoch_than_one_that_wrote_nothing() -> None:
     append(log, 4)
     log.begin_epoch(5)
     checkpoint(log)
-    log.append_fetched(fetched(1, 4), NOW)
+    following.append(log, fetched(1, 4), NOW)
     ticket = log.begin_sync()
     assert ticket is not None
     ticket.run()
@@ -376,7 +385,7 @@ def test_an_emptied_log_remembers_its_last_epoch() -> None:
         append(log, epoch)
     log.advance_high_watermark(3)
     log.roll(NOW)
-    log.delete_records_before(3)
+    retention.delete_before(log, 3)
     checkpoint(log)
     for known in (log, reopen(disk)[1]):
         assert known.epochs.entries() == [(3, 3)]
@@ -400,12 +409,12 @@ def filled() -> Log:
 
 def test_a_cut_above_what_is_compacted_leaves_the_compaction_alone() -> None:
     log = filled()
-    running = log.begin_compaction(NOW, "t1")
+    running = cleaning.begin(log, NOW, "t1")
     assert running is not None
     clean = running.clean(DirectCompactor(log.disk))
     clean.run()
     assert clean.result is not None
-    log.truncate_to(9, NOW)
+    truncation.truncate(log, 9, NOW)
     ticket = running.on_cleaned(clean.result)
     while ticket is not None:
         ticket.run()
@@ -418,15 +427,15 @@ def test_a_cut_above_what_is_compacted_leaves_the_compaction_alone() -> None:
 @pytest.mark.parametrize("act", ["cut", "restart"])
 def test_a_cut_below_abandons_the_compaction(cleaned_before: bool, act: str) -> None:
     log = filled()
-    running = log.begin_compaction(NOW, "t1")
+    running = cleaning.begin(log, NOW, "t1")
     assert running is not None
     clean = running.clean(DirectCompactor(log.disk))
     if cleaned_before:
         clean.run()
     if act == "cut":
-        log.truncate_to(4, NOW)
+        truncation.truncate(log, 4, NOW)
     else:
-        log.restart_at(4, NOW)
+        truncation.restart(log, 4, NOW)
     assert (log.compaction, log.end_offset) == (None, 4)
     before = log.batches()
     if not cleaned_before:
@@ -448,20 +457,20 @@ def test_a_cut_below_abandons_the_compaction(cleaned_before: bool, act: str) -> 
 
 def test_what_is_being_put_in_place_must_be_there_before_a_cut() -> None:
     log = filled()
-    running = log.begin_compaction(NOW, "t1")
+    running = cleaning.begin(log, NOW, "t1")
     assert running is not None
     clean = running.clean(DirectCompactor(log.disk))
     clean.run()
     assert clean.result is not None
     ticket = running.on_cleaned(clean.result)
     while ticket is not None:
-        for act in (log.truncate_to, log.restart_at):
+        for act in (truncation.truncate, truncation.restart):
             with pytest.raises(StorageError, match="try again"):
-                act(4, NOW)
+                act(log, 4, NOW)
         assert (log.failure, log.end_offset) == (None, 10)
         ticket.run()
         ticket = running.on_swapped(ticket)
-    log.truncate_to(4, NOW)
+    truncation.truncate(log, 4, NOW)
     # What was compacted above is not compacted any more.
     assert (log.end_offset <= 4, log.cleaned_offset) == (True, log.end_offset)
 
@@ -484,4 +493,4 @@ def test_a_new_partition_does_not_begin_with_the_watermark_of_an_old_one() -> No
     disk.crash(random.Random(1))
     logs, log = reopen(disk)
     assert log.end_offset == 6
-    assert logs.saved_watermarks["orders", 0] == 0
+    assert logs.offsets.watermarks["orders", 0] == 0

@@ -5,9 +5,12 @@ import random
 import pytest
 
 from skidway.errors import StorageError
+from skidway.log import retention
+from skidway.log.directories import parse_directory_name, parse_partition_metadata, partition_metadata
+from skidway.log.durability import checkpointing
 from skidway.log.durability.checkpoints import CorruptCheckpoint, read_epochs, read_offsets, write_epochs, write_offsets
 from skidway.log.log import Log
-from skidway.log.logs import Logs, parse_directory_name, parse_partition_metadata, partition_metadata
+from skidway.log.logs import Logs
 from skidway.log.settings import LogSettings
 from skidway.records.batch import read_header
 from skidway.records.record import Record, build_batch
@@ -33,7 +36,7 @@ def sync(log: Log) -> None:
 
 
 def save(logs: Logs, now_ms: int = 0) -> None:
-    if (removal := logs.begin_removal(now_ms)) is not None:
+    if (removal := logs.directories.begin_removal(now_ms)) is not None:
         removal.run()
     ticket = logs.begin_save()
     assert ticket is not None
@@ -80,7 +83,7 @@ def test_checkpoints_are_kafkas_text() -> None:
 
 def test_a_clean_stop_is_marked_and_the_mark_is_used_once() -> None:
     disk = SimDisk()
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     log = logs.create("orders", 0, ID, SETTINGS, 0)
     append(log, 9)
     logs.close(clean=True)
@@ -89,18 +92,18 @@ def test_a_clean_stop_is_marked_and_the_mark_is_used_once() -> None:
     assert disk.read("log-start-offset-checkpoint") == b"0\n0\n"
     disk.crash(random.Random(1))
 
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     assert logs.clean
     assert logs.found == {("orders", 0): ID}
     assert logs.load("orders", 0, SETTINGS, 0).end_offset == 9
     assert logs.get("orders", 0) is not None
     disk.crash(random.Random(2))
-    assert not Logs.open(disk).clean
+    assert not Logs(disk).clean
 
 
 def test_a_failed_log_is_no_clean_stop() -> None:
     disk = SimDisk()
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     append(logs.create("orders", 0, ID, SETTINGS, 0))
     logs.create("orders", 1, ID, SETTINGS, 0).fail("sync failed")
     logs.close(clean=True)
@@ -110,30 +113,30 @@ def test_a_failed_log_is_no_clean_stop() -> None:
 def test_a_new_partition_is_durable_with_its_first_sync() -> None:
     for seed in range(20):
         disk = SimDisk()
-        logs = Logs.open(disk)
+        logs = Logs(disk)
         log = logs.create("orders", 0, ID, SETTINGS, 0)
         append(log)
         sync(log)
         disk.crash(random.Random(seed))
-        logs = Logs.open(disk)
+        logs = Logs(disk)
         assert logs.found == {("orders", 0): ID}
         assert logs.load("orders", 0, SETTINGS, 0).end_offset == 1
 
 
 def test_offsets_are_saved_for_all_partitions() -> None:
     disk = SimDisk()
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     for partition in (0, 1):
         log = logs.create("orders", partition, ID, SETTINGS, 0)
         append(log, 5)
         sync(log)
-    log.delete_records_before(3)
+    retention.delete_before(log, 3)
     save(logs)
     assert disk.read("log-start-offset-checkpoint") == b"0\n1\norders 1 3\n"
     assert disk.read("replication-offset-checkpoint") == b"0\n2\norders 0 5\norders 1 5\n"
     disk.crash(random.Random(1))
-    logs = Logs.open(disk)
-    assert logs.saved_watermarks == {("orders", 0): 5, ("orders", 1): 5}
+    logs = Logs(disk)
+    assert logs.offsets.watermarks == {("orders", 0): 5, ("orders", 1): 5}
     # What is not loaded keeps its entries.
     logs.load("orders", 0, SETTINGS, 0)
     save(logs)
@@ -142,7 +145,7 @@ def test_offsets_are_saved_for_all_partitions() -> None:
 
 def test_a_deleted_partition_is_renamed_and_goes_later() -> None:
     disk = SimDisk()
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     append(logs.create("orders", 3, ID, SETTINGS, 0))
     logs.delete("orders", 3, 1000)
     assert logs.get("orders", 3) is None
@@ -156,7 +159,7 @@ def test_a_deleted_partition_is_renamed_and_goes_later() -> None:
 
 def test_long_names_leave_room_for_the_mark() -> None:
     disk = SimDisk()
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     logs.create("t" * 249, 12345, ID, SETTINGS, 0)
     logs.delete("t" * 249, 12345, 0)
     assert [len(name) for name in disk.list("") if name.endswith("-delete")] == [255]
@@ -164,22 +167,22 @@ def test_long_names_leave_room_for_the_mark() -> None:
 
 def test_a_partition_of_the_same_name_inherits_nothing() -> None:
     disk = SimDisk()
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     log = logs.create("orders", 0, ID, SETTINGS, 0)
     append(log, 8)
     sync(log)
-    ticket = log.checkpoint()
+    ticket = checkpointing.begin(log)
     assert ticket is not None
     ticket.run()
     log.finish_sync(ticket)
-    log.delete_records_before(6)
+    retention.delete_before(log, 6)
     save(logs)
     logs.delete("orders", 0, 0)
     log = logs.create("orders", 0, OTHER_ID, SETTINGS, 0)
     append(log)
     sync(log)
     disk.crash(random.Random(3))
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     assert logs.found == {("orders", 0): OTHER_ID}
     log = logs.load("orders", 0, SETTINGS, 0)
     assert (log.start_offset, log.end_offset, log.failure) == (0, 1, None)
@@ -187,11 +190,11 @@ def test_a_partition_of_the_same_name_inherits_nothing() -> None:
 
 def test_a_save_under_way_does_not_bring_old_offsets_back() -> None:
     disk = SimDisk()
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     log = logs.create("orders", 0, ID, SETTINGS, 0)
     append(log, 8)
     sync(log)
-    log.delete_records_before(6)
+    retention.delete_before(log, 6)
     ticket = logs.begin_save()
     assert ticket is not None
     logs.delete("orders", 0, 0)
@@ -203,13 +206,13 @@ def test_a_save_under_way_does_not_bring_old_offsets_back() -> None:
     append(log, 9)
     sync(log)
     disk.crash(random.Random(3))
-    log = Logs.open(disk).load("orders", 0, SETTINGS, 0)
+    log = Logs(disk).load("orders", 0, SETTINGS, 0)
     assert (log.start_offset, log.end_offset) == (0, 9)
 
 
 def test_deleting_the_same_topic_id_twice_finds_a_free_name() -> None:
     disk = SimDisk()
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     for _ in range(3):
         logs.create("orders", 0, ID, SETTINGS, 0)
         logs.delete("orders", 0, 0)
@@ -218,12 +221,12 @@ def test_deleting_the_same_topic_id_twice_finds_a_free_name() -> None:
 
 def test_strays_are_kept_aside_and_old_deletions_finished() -> None:
     disk = SimDisk()
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     for partition in (0, 1):
         append(logs.create("orders", partition, ID, SETTINGS, 0))
     logs.delete("orders", 1, 0)
     logs.close(clean=True)
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     kept = logs.set_aside("orders", 0)
     assert logs.found == {}
     save(logs, 0)
@@ -233,29 +236,29 @@ def test_strays_are_kept_aside_and_old_deletions_finished() -> None:
 
 def test_a_lost_topic_id_is_written_anew() -> None:
     disk = SimDisk()
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     append(logs.create("orders", 0, ID, SETTINGS, 0))
     disk.remove("orders-0/partition.metadata")
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     assert logs.found == {("orders", 0): None}
     logs.load("orders", 0, SETTINGS, 0, ID)
     disk.crash(random.Random(1))
-    assert Logs.open(disk).found == {("orders", 0): ID}
+    assert Logs(disk).found == {("orders", 0): ID}
 
 
 def test_damaged_checkpoints_lose_nothing() -> None:
     disk = SimDisk()
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     append(logs.create("orders", 0, ID, SETTINGS, 0), 9)
     logs.close(clean=True)
     disk.write_atomic("recovery-point-offset-checkpoint", b"\0\0\0")
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     assert logs.load("orders", 0, SETTINGS, 0).end_offset == 9
 
 
 def test_closing_can_be_spread_over_workers() -> None:
     disk = SimDisk()
-    logs = Logs.open(disk)
+    logs = Logs(disk)
     for partition in range(3):
         append(logs.create("orders", partition, ID, SETTINGS, 0))
     handed: list[int] = []

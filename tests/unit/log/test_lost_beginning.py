@@ -6,6 +6,8 @@ from random import Random
 import pytest
 from log_by_hand import DIRECTORY, NOW, append, checkpoint, commit, open_log
 
+from skidway.log import retention
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.sim.world.disk import Crashed, SimDisk
@@ -26,10 +28,10 @@ def written(disk: SimDisk) -> Log:
 
 def forget(log: Log, upto: int) -> None:
     """As retention and DeleteRecords do, and as many checkpoints as it takes."""
-    log.delete_records_before(upto)
+    retention.delete_before(log, upto)
     for _ in range(4):
-        log.delete_scheduled(NOW)
-        ticket = log.checkpoint()
+        log.doomed.schedule(NOW, log.settings.file_delete_delay_ms)
+        ticket = checkpointing.begin(log)
         if ticket is not None:
             ticket.run()
             log.finish_sync(ticket)
@@ -68,7 +70,7 @@ def test_what_was_deleted_is_not_missed_whenever_the_machine_stops() -> None:
             again = open_log(disk, SETTINGS, clean=False)
             assert not again.quarantined, (crash_at, again.failure)
             assert again.end_offset >= 12
-            again.close(clean=False)
+            again.close()
     assert stopped > 40
 
 
@@ -76,11 +78,11 @@ def test_a_full_disk_gets_its_room_though_nothing_can_be_saved() -> None:
     disk = SimDisk()
     log = written(disk)
     size = disk.size(FIRST)
-    log.delete_records_before(log.segments[1].base_offset)
+    retention.delete_before(log, log.segments[1].base_offset)
     used, disk.capacity = disk.used(), 1
     for _ in range(3):
-        log.delete_scheduled(NOW)
-        ticket = log.checkpoint()
+        log.doomed.schedule(NOW, log.settings.file_delete_delay_ms)
+        ticket = checkpointing.begin(log)
         assert ticket is not None
         with pytest.raises(OSError, match="No space"):
             ticket.run()

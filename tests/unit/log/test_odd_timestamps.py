@@ -1,14 +1,15 @@
 """Timestamps at and beyond the ends of 64 bits, from the producer to the reader: through the checks of a leader, the
 log, lookups by time, retention and compaction. Nothing fails, and nobody's time changes on the way."""
 
-from dataclasses import replace
-
 from compaction_by_hand import DAY, NOW, SETTINGS, close_segment, finish, open_log, read, settle
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from skidway.errors import InvalidTimestamp
 from skidway.limits import INT64_MAX
+from skidway.log import lookup, retention
+from skidway.log.compaction import cleaning
 from skidway.log.log import Log
 from skidway.records.batch import HEADER, BatchHeader, read_header, set_crc, wrap_timestamp
 from skidway.records.record import Record, build_batch, read_records
@@ -74,11 +75,11 @@ def test_odd_timestamps_from_produce_to_fetch(
     settle(log)
     before = read(log)
     for timestamp in (0, NOW, INT64_MAX):
-        found = at_once(log.offset_for_timestamp(timestamp))
+        found = at_once(lookup.offset_for_timestamp(log, timestamp))
         assert found is None or INT64_MIN <= found[1] <= INT64_MAX
     close_segment(log)
     for now_ms, token in ((NOW, "t1"), (NOW + 1, "t2"), (NOW + 30 * DAY, "t3")):
-        running = log.begin_compaction(now_ms, token)
+        running = cleaning.begin(log, now_ms, token)
         assert running is not None
         finish(log, running)
         after = newest(read(log))
@@ -87,8 +88,8 @@ def test_odd_timestamps_from_produce_to_fetch(
                 assert after[key] == record, "the newest record of a key stays as it was"
             elif key in after:
                 assert after[key].timestamp == record.timestamp, "a tombstone keeps its time"
-        at_once(log.offset_of_max_timestamp())
-        log.apply_retention(now_ms)
+        at_once(lookup.offset_of_max_timestamp(log))
+        retention.apply(log, now_ms)
         log.append(more := build_batch([Record(0, NOW, b"more", b"v")]), read_header(more), 0, NOW)
         close_segment(log)
 

@@ -6,13 +6,16 @@ segment is closed first if it is to go. Records without timestamps never grow ol
 segment, and those behind it, until then.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from log_by_hand import DIRECTORY, NOW, checkpoint, open_log, sync
+from msgspec.structs import replace
 
+from skidway.log import retention
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.records.batch import read_header
@@ -129,8 +132,8 @@ def files(disk: SimDisk) -> list[int]:
 def tidy(log: Log, now: int) -> None:
     """As maintenance does: checkpoints rename what was given up, and remove it later."""
     for _ in range(2):
-        log.delete_scheduled(now)
-        ticket = log.checkpoint()
+        log.doomed.schedule(now, log.settings.file_delete_delay_ms)
+        ticket = checkpointing.begin(log)
         if ticket is not None:
             ticket.run()
             log.finish_sync(ticket)
@@ -157,7 +160,7 @@ def test_retention_deletes_what_the_rules_say_and_nothing_else(before: list[Step
             model.high_watermark = max(model.high_watermark, min(amount, model.end))
             log.advance_high_watermark(min(amount, model.end))
         elif step == "delete" and amount <= model.high_watermark:
-            log.delete_records_before(amount)
+            retention.delete_before(log, amount)
             model.delete(amount)
         elif step in ("bytes", "age", "policy"):
             name = {"bytes": "retention_bytes", "age": "retention_ms", "policy": "cleanup_delete"}[step]
@@ -165,19 +168,20 @@ def test_retention_deletes_what_the_rules_say_and_nothing_else(before: list[Step
             changed: dict[str, Any] = {name: value}
             log.settings = model.settings = replace(model.settings, **changed)
         elif step == "retain":
-            log.apply_retention(now)
+            retention.apply(log, now)
             model.retain(now)
         elif step == "reopen":
             sync(log)
             tidy(log, now)
             if amount:
-                log.close(clean=True)
+                checkpointing.save(log)
+                log.close()
             log = open_log(
                 disk,
                 model.settings,
                 clean=bool(amount),
                 start_offset=log.start_offset,
-                recovery_point=log.recovery_point,
+                recovery_point=log.saved.recovery_point,
             )
             log.begin_at(model.high_watermark)
             model.created = NOW
@@ -185,6 +189,6 @@ def test_retention_deletes_what_the_rules_say_and_nothing_else(before: list[Step
         assert [segment.base_offset for segment in log.segments] == model.bases, step
         assert [batch[1] for batch in log.batches()] == model.batches(), step
     log.advance_high_watermark(log.end_offset)
-    checkpoint(log) if log.end_offset > log.recovery_point else None
+    checkpoint(log) if log.end_offset > log.saved.recovery_point else None
     tidy(log, now)
     assert files(disk) == model.bases, "and on the disk is nothing else"

@@ -9,6 +9,7 @@ from transactions_by_hand import data_batch, end, write
 
 from skidway.errors import InvalidProducerEpoch, TransactionCoordinatorFenced
 from skidway.limits import INT64_MAX
+from skidway.log import truncation
 from skidway.log.log import Log
 from skidway.log.open_transactions import OpenTransactions
 from skidway.log.producers import Producers
@@ -131,12 +132,12 @@ def test_a_cut_opens_the_transaction_again_whose_marker_went(log: Log) -> None:
     write(log, 7, sequence=1)
     marker = end(log, 7, committed=True, coordinator_epoch=1)
     log.begin_at(1)
-    log.truncate_to(marker, NOW)
+    truncation.truncate(log, marker, NOW)
     assert log.producers.open_transaction(7) == 0
     assert log.producers.entries[7].coordinator_epoch == -1
     end(log, 7, committed=False)
     assert log.producers.open_transaction(7) == -1
-    log.restart_at(10, NOW)
+    truncation.restart(log, 10, NOW)
     assert log.producers.transactions.first_unstable == INT64_MAX
 
 

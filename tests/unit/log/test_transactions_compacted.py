@@ -5,7 +5,9 @@ from typing import Any
 from compaction_by_hand import DAY, NOW, SETTINGS, close_segment, compact, contents, open_log, raw, settle, write
 
 from skidway.limits import Limits
+from skidway.log import following
 from skidway.log.aborted import Aborted
+from skidway.log.compaction import cleaning
 from skidway.log.log import Log
 from skidway.records.batch import DELETE_HORIZON_BIT, read_header
 from skidway.records.control import EndTransaction, end_transaction_batch, read_marker
@@ -44,7 +46,7 @@ def indexed(log: Log) -> list[Aborted]:
 def copied(log: Log) -> Log:
     """A follower that begins with what compaction left."""
     copy = open_log(SimDisk())
-    copy.append_fetched(b"".join(data for _, data in raw(log)), NOW)
+    following.append(copy, b"".join(data for _, data in raw(log)), NOW)
     return copy
 
 
@@ -90,7 +92,7 @@ def test_nothing_is_compacted_from_the_first_open_transaction_on() -> None:
     assert log.last_stable_offset == 2
     compact(log)
     assert offsets(log) == [(1, 1), (2, 1), (3, 1)]
-    assert log.compaction_candidate(NOW) is None
+    assert cleaning.candidate(log, NOW) is None
     end(log, 7, committed=False)
     close_segment(log)
     compact(log)

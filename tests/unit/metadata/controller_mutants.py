@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +16,7 @@ from skidway.metadata.partition_index import PartitionIndex
 from skidway.metadata.placement import Site
 from skidway.wire.message import Message
 from skidway.wire.schema.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord, PartitionRecord
+from values import replace
 
 Mutant = Callable[[], AbstractContextManager[None]]
 

@@ -1,6 +1,6 @@
 """Metadata logs on simulated disks, for the tests of the quorum's storage."""
 
-from skidway.log.log import Log
+from skidway.log.recovery import opening
 from skidway.log.settings import LogSettings
 from skidway.quorum.log import MetadataLog
 from skidway.quorum.state_file import METADATA_DIRECTORY
@@ -34,7 +34,7 @@ def open_log(disk: SimDisk, clock: WallClock | None = None) -> MetadataLog:
     disk.make_directory(METADATA_DIRECTORY)
     disk.sync_directory("")
     clock = clock or WallClock()
-    log = Log.open(
+    log = opening.open_log(
         disk, METADATA_DIRECTORY, SETTINGS, clean=False, recovery_point=0, start_offset=None, now_ms=clock.now_ms
     )
     return MetadataLog(log, clock)

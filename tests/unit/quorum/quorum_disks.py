@@ -8,7 +8,9 @@ from typing import Any, Protocol
 from metadata_logs import SETTINGS, WallClock
 
 from skidway.errors import CorruptMessage
+from skidway.log.durability import checkpointing
 from skidway.log.log import Log
+from skidway.log.recovery.opening import open_log
 from skidway.ports import Buffer
 from skidway.quorum.control import decode_voters, read_controls, voters_record
 from skidway.quorum.log import MetadataLog, load_voter_history
@@ -353,7 +355,7 @@ class RealLog(MetadataLog):
             ticket.run()
             self.finish_snapshot_of(ticket)
         # It would sync the log: a snapshot that is ahead of it should stay so for a while.
-        checkpoint = self.log.checkpoint() if end_offset <= self.synced_offset else None
+        checkpoint = checkpointing.begin(self.log) if end_offset <= self.synced_offset else None
         if checkpoint is not None:
             checkpoint.run()
             self.log.finish_sync(checkpoint)
@@ -378,7 +380,7 @@ class RealStore:
         self.disk.make_directory(METADATA_DIRECTORY)
         self.disk.sync_directory("")
         clock = WallClock()
-        log = Log.open(
+        log = open_log(
             self.disk,
             METADATA_DIRECTORY,
             SETTINGS,

@@ -7,10 +7,10 @@ from unittest.mock import patch
 
 from quorum_disks import DiskMemory, MemoryLog, RealLog
 
-from skidway.quorum import replication, snapshots, state_file
-from skidway.quorum.elections import Elections
+from skidway.quorum import elections, replication, snapshots, state_file
 from skidway.quorum.followers import Followers
 from skidway.quorum.machine import Quorum
+from skidway.quorum.member import QuorumMember
 from skidway.quorum.messages import EpochEnd, Fetch, FetchAnswer, Vote
 from skidway.quorum.requests import Requests
 from skidway.quorum.role import Role
@@ -45,30 +45,28 @@ def epoch_not_persisted() -> Iterator[None]:
 def grants_any_log() -> Iterator[None]:
     """A vote for somebody who lacks committed records."""
 
-    def may_grant(self: Elections, request: Vote) -> bool:
-        quorum = self.quorum
+    def may_grant(quorum: QuorumMember, request: Vote) -> bool:
         if request.pre_vote:
             return quorum.role is not Role.LEADER and not quorum.fetched_from_leader
         if request.epoch > quorum.epoch:
             return True
         return quorum.leader == -1 and quorum.voted in (None, request.candidate)
 
-    with patch.object(Elections, "may_grant", may_grant):
+    with patch.object(elections, "may_grant", may_grant):
         yield
 
 
 @contextmanager
 def votes_twice() -> Iterator[None]:
     """A vote for whoever asks last in an epoch."""
-    original = Elections.may_grant
+    original = elections.may_grant
 
-    def may_grant(self: Elections, request: Vote) -> bool:
-        quorum = self.quorum
+    def may_grant(quorum: QuorumMember, request: Vote) -> bool:
         if request.pre_vote:
-            return original(self, request)
+            return original(quorum, request)
         return (request.last_epoch, request.end_offset) >= (quorum.log.last_epoch, quorum.log.end_offset)
 
-    with patch.object(Elections, "may_grant", may_grant):
+    with patch.object(elections, "may_grant", may_grant):
         yield
 
 

@@ -5,7 +5,7 @@ Everything is drawn from one seed. `check` holds the state of all members agains
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -17,6 +17,7 @@ from skidway.quorum.messages import Answer, Ask, BeginEpoch, EndEpoch, Fetch, Fe
 from skidway.quorum.settings import QuorumSettings
 from skidway.quorum.voters import Member, Voter, Voters
 from skidway.sim.world.disk import Crashed, SimDisk
+from values import replace
 
 
 @dataclass

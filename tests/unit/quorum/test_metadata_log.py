@@ -7,6 +7,7 @@ import pytest
 from metadata_logs import append, member, open_log, sync, voter_set
 
 from skidway.errors import CorruptMessage
+from skidway.log.durability import checkpointing
 from skidway.quorum.control import decode_voters, read_controls
 from skidway.quorum.log import load_voter_history
 from skidway.quorum.messages import EpochEnd
@@ -22,7 +23,8 @@ def test_nothing_is_committed_when_it_is_opened() -> None:
     append(log, 1, b"a", b"b")
     sync(log)
     log.log.advance_high_watermark(2)
-    log.log.close(clean=True)
+    checkpointing.save(log.log)
+    log.log.close()
     again = open_log(disk)
     assert (again.log.high_watermark, again.end_offset, again.synced_offset) == (0, 2, 2)
     assert again.log.read(0, 1000) is None

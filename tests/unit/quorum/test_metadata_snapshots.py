@@ -7,6 +7,7 @@ import pytest
 from metadata_logs import append, open_log, sync, voter_set
 
 from skidway.errors import CorruptMessage, StorageError
+from skidway.log.durability import checkpointing
 from skidway.quorum import snapshots
 from skidway.quorum.log import MetadataLog, load_voter_history
 from skidway.quorum.messages import EpochEnd
@@ -38,7 +39,7 @@ def take(log: MetadataLog, end_offset: int) -> None:
 
 def checkpoint(log: MetadataLog) -> None:
     """What the node's upkeep does: makes the log's new start durable, takes segments away."""
-    ticket = log.log.checkpoint()
+    ticket = checkpointing.begin(log.log)
     if ticket is not None:
         ticket.run()
         log.log.finish_sync(ticket)

@@ -12,7 +12,7 @@ from skidway.errors import (
     RequestTimedOut,
     VoterNotFound,
 )
-from skidway.quorum import membership
+from skidway.quorum import elections, membership
 from skidway.quorum.machine import Quorum
 from skidway.quorum.messages import NO_LEADER
 from skidway.quorum.voters import NO_DIRECTORY, Member, Voter, Voters
@@ -174,6 +174,32 @@ def test_who_may_not_be_added_or_removed() -> None:
     assert follower.machine is not None
     with pytest.raises(NotLeaderOrFollower):
         membership.remove_voter(follower.machine, world.hosts[2].member, world.now_ms, 5_000)
+
+
+def test_a_voter_stays_whose_removal_the_others_could_not_commit() -> None:
+    """One of three is gone: of the two that would be left, both are needed."""
+    world = at_work()
+    host, machine = leading(world)
+    gone, other = [voter for voter in machine.voters.members if voter != host.member]
+    world.crash(gone.node_id)
+    world.run(world.now_ms + membership.CAUGHT_UP_MS + 2_000)
+    assert leading(world)[1] is machine
+    for member in (other, host.member):
+        with pytest.raises(RequestTimedOut, match=f"start or remove {gone.node_id} first"):
+            membership.remove_voter(machine, member, world.now_ms, 5_000)
+    assert settle(world, membership.remove_voter(machine, gone, world.now_ms, 5_000)) is ErrorCode.NONE
+    assert settle(world, membership.remove_voter(machine, other, world.now_ms, 5_000)) is ErrorCode.NONE
+    assert machine.voters.members == [host.member]
+
+
+def test_a_voter_with_another_directory_does_not_count_as_one_that_is_left() -> None:
+    world = at_work()
+    host, machine = leading(world)
+    wiped, other = [voter for voter in machine.voters.members if voter != host.member]
+    assert machine.followers is not None
+    machine.followers.on_fetch(Member(wiped.node_id, b"z" * 16), machine.log.end_offset, 0, world.now_ms)
+    with pytest.raises(RequestTimedOut, match=f"start or remove {wiped.node_id} first"):
+        membership.remove_voter(machine, other, world.now_ms, 5_000)
 
 
 def test_the_last_voter_stays() -> None:
@@ -364,7 +390,7 @@ def test_a_voter_that_does_not_know_the_leader_yet_hears_of_it_from_those_it_kno
     replace_voters(world, come=[4], gone=[])
     added = world.hosts[4].machine
     assert added is not None
-    added.elections.begin_epoch(world.now_ms)
+    elections.begin_epoch(added, world.now_ms)
     world.pump(4)
     world.run(world.now_ms + 3_000)
     assert added.leads

@@ -4,7 +4,7 @@ import aiokafka.record.default_records as aiokafka_records
 import pytest
 from aiokafka.record.control_record import ABORT_MARKER, COMMIT_MARKER, ControlRecord
 
-from skidway.errors import InvalidRecord
+from skidway.errors import CorruptMessage, InvalidRecord
 from skidway.records.batch import read_header
 from skidway.records.control import (
     ControlType,
@@ -13,8 +13,9 @@ from skidway.records.control import (
     end_transaction_batch,
     read_control_type,
     read_end_transaction,
+    read_marker,
 )
-from skidway.records.record import Record, read_records
+from skidway.records.record import Record, build_batch, read_records
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -56,3 +57,45 @@ def test_kinds_of_the_future_are_unknown_and_longer_keys_are_read() -> None:
 def test_what_is_no_marker_is_invalid(record: Record) -> None:
     with pytest.raises(InvalidRecord):
         read_end_transaction(record)
+
+
+def read_slowly(batch: bytes | bytearray) -> EndTransaction | None:
+    """Record by record, as any other batch."""
+    try:
+        return read_end_transaction(next(read_records(batch, decompressed_bytes_max=4_096)))
+    except (StopIteration, InvalidRecord, CorruptMessage):
+        return None
+
+
+@pytest.mark.parametrize("marker", [EndTransaction(True, 0), EndTransaction(False, 2**31 - 1)])
+@pytest.mark.parametrize("timestamp", [0, -1, 2**62])
+def test_a_marker_has_the_bytes_of_a_batch_with_its_record(marker: EndTransaction, timestamp: int) -> None:
+    kind = ControlType.COMMIT if marker.committed else ControlType.ABORT
+    value = b"\x00\x00" + marker.coordinator_epoch.to_bytes(4, "big")
+    built = build_batch(
+        [Record(0, timestamp, control_key(kind), value)],
+        producer_id=2**63 - 1,
+        producer_epoch=32_767,
+        leader_epoch=7,
+        transactional=True,
+        control=True,
+    )
+    batch = end_transaction_batch(
+        marker, producer_id=2**63 - 1, producer_epoch=32_767, timestamp=timestamp, leader_epoch=7
+    )
+    assert batch == built
+    assert read_marker(batch) == read_slowly(batch) == marker
+
+
+def test_a_marker_with_any_byte_changed_is_read_as_any_batch_would_be() -> None:
+    batch = end_transaction_batch(EndTransaction(True, 3), producer_id=9, producer_epoch=3, timestamp=1_000)
+    others = 0
+    for position in range(len(batch)):
+        for change in (1, 2, 4, 8, 16, 32, 64, 128, 255):
+            changed = bytearray(batch)
+            changed[position] ^= change
+            assert read_marker(changed) == read_slowly(changed), (position, change)
+            others += read_slowly(changed) != EndTransaction(True, 3)
+    assert others > 100
+    for longer in (bytes(batch) + b"more", bytes(batch[:-1])):
+        assert read_marker(longer) == read_slowly(longer)

@@ -1,6 +1,7 @@
 """Records in and out of batches, and what hostile bytes lead to."""
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,9 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skidway.errors import CorruptMessage, InvalidRecord
-from skidway.records.batch import HEADER, HEADER_BYTES, read_header
+from skidway.records.batch import HEADER, HEADER_BYTES, is_packed, read_header
 from skidway.records.compression import Codec
-from skidway.records.record import RECORD_HEADERS_MAX, Record, assemble, build_batch, read_outlines, read_records
+from skidway.records.record import (
+    RECORD_HEADERS_MAX,
+    Bookmark,
+    Record,
+    assemble,
+    build_batch,
+    open_batch,
+    pick_records,
+    read_keys,
+    read_outlines,
+    read_records,
+)
 
 SPACE = 1 << 20
 
@@ -47,6 +59,45 @@ def test_what_goes_in_comes_out(wanted: list[Record], codec: Codec, base_offset:
     assert [tuple(outline) for outline in read_outlines(batch, decompressed_bytes_max=SPACE)] == [
         (record.offset, record.timestamp, record.key is not None) for record in numbered(wanted, base_offset)
     ]
+    assert is_packed(batch) == (codec != Codec.NONE)
+    if codec == Codec.NONE:
+        assert list(read_keys(batch)) == [(each.offset, each.key) for each in numbered(wanted, base_offset)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(records, st.sets(st.integers(95, 135), min_size=1))
+def test_some_are_picked(given: list[Record], offsets: set[int]) -> None:
+    opened = open_batch(build_batch(given, base_offset=100), decompressed_bytes_max=SPACE)
+    assert list(pick_records(*opened, offsets)) == [each for each in numbered(given, 100) if each.offset in offsets]
+
+
+@settings(max_examples=100, deadline=None)
+@given(records, st.lists(st.sets(st.integers(95, 135), min_size=1), min_size=2, max_size=6))
+def test_who_reads_on_begins_at_the_bookmark(given: list[Record], several: list[set[int]]) -> None:
+    opened = open_batch(build_batch(given, base_offset=100), decompressed_bytes_max=SPACE)
+    bookmark = Bookmark()
+    for offsets in several:
+        expected = [each for each in numbered(given, 100) if each.offset in offsets]
+        assert list(pick_records(*opened, offsets, bookmark)) == expected, "whatever was read before"
+
+
+def test_nothing_is_read_before_the_bookmark() -> None:
+    header, payload = open_batch(build_batch([Record(0, 0, None, b"v")] * 4), decompressed_bytes_max=SPACE)
+    bookmark = Bookmark()
+    assert [each.offset for each in pick_records(header, payload, {1}, bookmark)] == [1]
+    torn = b"\xff" * bookmark.position + payload[bookmark.position :]
+    assert [each.offset for each in pick_records(header, torn, {2}, bookmark)] == [2]
+    with pytest.raises(InvalidRecord):
+        list(pick_records(header, torn, {1}, bookmark))
+
+
+def test_nothing_is_read_behind_the_last_that_is_picked() -> None:
+    """Else each of a million records that are taken one by one would cost a million."""
+    header, payload = open_batch(build_batch([Record(0, 0, None, b"v")] * 3), decompressed_bytes_max=SPACE)
+    torn = payload[: len(payload) * 2 // 3]
+    assert [each.offset for each in pick_records(header, torn, {1})] == [1]
+    with pytest.raises(InvalidRecord):
+        list(pick_records(header, torn, {2}))
 
 
 def test_header_names_that_are_not_text_survive() -> None:
@@ -160,6 +211,9 @@ def mutate(batch: bytearray, rng: random.Random) -> bytearray:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_nothing_but_the_two_errors_comes_out_of_broken_batches(codec: Codec) -> None:
+    def keys(batch: bytearray, *, decompressed_bytes_max: int) -> Iterator[tuple[int, bytes | None]]:
+        return read_keys(batch)
+
     rng = random.Random(codec)
     outcomes = {"read": 0, "refused": 0}
     for seed in range(2_500):
@@ -168,7 +222,7 @@ def test_nothing_but_the_two_errors_comes_out_of_broken_batches(codec: Codec) ->
             for i in range(seed % 12 + 1)
         ]
         broken = mutate(build_batch(wanted, codec=codec), rng)
-        for read in (read_records, read_outlines):
+        for read in (read_records, read_outlines, keys):
             try:
                 list(read(broken, decompressed_bytes_max=SPACE))
                 outcomes["read"] += 1

@@ -8,11 +8,11 @@ from skidway.broker.partitions.partition import Partition, log_settings
 from skidway.broker.partitions.producer_budget import ProducerBudget
 from skidway.broker.reads.consumers import ConsumerSession
 from skidway.broker.reads.sessions import FINAL_EPOCH, AskedByFetch, FetchTarget, Sessions
-from skidway.broker.turn import TurnNotes
 from skidway.errors import OffsetOutOfRange, ProtocolError
 from skidway.limits import DEFAULT_LIMITS
 from skidway.log.bounds import Bound
 from skidway.log.log import Log
+from skidway.log.recovery.opening import open_log
 from skidway.metadata.topic_configs import TopicConfig, resolve
 from skidway.records.batch import read_header
 from skidway.records.record import Record, build_batch, read_records
@@ -20,6 +20,7 @@ from skidway.replica.fetcher import Fetcher, FetchSettings
 from skidway.replica.news import CopyBegunAnew, ReplicaNews, TailCut
 from skidway.replica.role import PartitionRole
 from skidway.replica.throttle import Throttle
+from skidway.runtime.turn import TurnNotes
 from skidway.server.event_text import line_of
 from skidway.sim.world.disk import SimDisk
 from skidway.steps import at_once
@@ -79,7 +80,7 @@ class Site:
         )
 
     def _open(self, directory: str, config: TopicConfig, recovery_point: int) -> Log:
-        return Log.open(
+        return open_log(
             self.disk,
             directory,
             log_settings(config),

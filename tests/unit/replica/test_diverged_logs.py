@@ -4,6 +4,7 @@ from replica_sites import WALL_MS, Following, Site, asked, contents, elect, foll
 
 from skidway.broker.partitions.partition import Partition
 from skidway.errors import ErrorCode
+from skidway.log import retention
 from skidway.wire.schema.fetch import FetchRequest
 from skidway.wire.schema.list_offsets import ListOffsetsRequest
 
@@ -219,7 +220,7 @@ def test_a_follower_behind_the_leaders_start_begins_there() -> None:
     following.turn()
     write(leader, b"c", b"d", b"e")
     leader.advance(5)
-    leader.log.delete_records_before(4)
+    retention.delete_before(leader.log, 4)
     following.turn()
     lookup = following.ask()
     assert isinstance(lookup, ListOffsetsRequest)
@@ -293,7 +294,7 @@ def below_the_start() -> tuple[Site, Partition, Partition, Following]:
     one, leader, two, follower = pair()
     write(leader, b"a", b"b")
     leader.advance(2)
-    leader.log.delete_records_before(1)
+    retention.delete_before(leader.log, 1)
     following = followed(two, one, follower)
     following.turn()
     return one, leader, follower, following

@@ -1,13 +1,15 @@
 """How a follower keeps up with its leader: requests, sessions, promises, and what goes wrong with one partition."""
 
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 from replica_sites import WALL_MS, Following, Site, asked, contents, elect, followed, pair, role, stored_bytes, write
 
 from skidway.broker.partitions.partition import Partition
 from skidway.errors import ErrorCode
+from skidway.log import retention
+from skidway.log.durability import checkpointing
 from skidway.replica.fetcher import FetchSettings
 from skidway.replica.throttle import Throttle
 
@@ -58,13 +60,13 @@ def test_what_the_leader_deleted_goes_here_too_once_it_is_committed() -> None:
     following = followed(two, one, follower)
     following.turn()
     following.turn()
-    leader.log.delete_records_before(2)
+    retention.delete_before(leader.log, 2)
     following.turn()
     assert follower.log.start_offset == 2
     assert following.fetcher.take_moved() == [follower], "it is to be saved"
     request = following.ask()
     assert asked(request) == [], "a crash would undo it: the leader does not hear of it yet"
-    ticket = follower.log.checkpoint()
+    ticket = checkpointing.begin(follower.log)
     assert ticket is not None
     ticket.run()
     follower.log.finish_sync(ticket)

@@ -9,7 +9,7 @@ import pytest
 
 from skidway.errors import InvalidProducerEpoch, StorageError
 from skidway.log.bounds import Bound
-from skidway.log.log import Log
+from skidway.log.recovery.opening import open_log
 from skidway.log.settings import LogSettings
 from skidway.records.batch import BatchHeader, iter_headers
 from skidway.records.control import EndTransaction, end_transaction_batch
@@ -43,7 +43,6 @@ FORMAT: Format[Row] = Format(
 )
 
 
-@dataclass
 class Write(Operation[int]):
     rows: list[Row]
 
@@ -75,7 +74,7 @@ class World:
     def __init__(self) -> None:
         disk = SimDisk()
         disk.make_directory("rows-0")
-        self.log = Log.open(
+        self.log = open_log(
             disk, "rows-0", LogSettings(), clean=True, recovery_point=0, start_offset=None, now_ms=WALL_MS
         )
         self.refusing: StorageError | None = None

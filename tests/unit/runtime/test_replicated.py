@@ -1,7 +1,6 @@
 """Replicated, with a machine that counts: replies wait for the commit, and a failed append leaves no trace."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from skidway.errors import InvalidRequest, NotController, ProtocolError, RecordListTooLarge, StorageError
@@ -13,7 +12,6 @@ LARGEST = 1_000
 START = Now(0, 0)
 
 
-@dataclass(slots=True)
 class Add(Operation[int]):
     """Answers the sum afterwards."""
 
@@ -155,6 +153,17 @@ def test_a_failed_append_changes_nothing_and_earlier_replies_go_on_waiting() -> 
     assert world.published == [2, 4]
 
 
+def test_a_failed_append_that_leaves_the_store_as_it_was_reads_nothing_again() -> None:
+    """A disk that is full refuses every write, and to read thousands of records for each would stop all else."""
+    world = World(1, 2)
+    machine = world.host.machine
+    world.store.failing = world.store.unreadable = True
+    world.submit(Add(3))
+    world.submit(Read())
+    assert world.replies == ["disk full", 3]
+    assert world.host.machine is machine
+
+
 def test_records_the_store_cannot_take_are_refused_and_all_goes_on() -> None:
     world = World()
     world.submit(Add(2))
@@ -179,6 +188,7 @@ def test_an_unreadable_store_refuses_everything_from_then_on() -> None:
     world = World()
     world.submit(Add(2))
     world.store.failing = world.store.unreadable = True
+    world.store.records.clear()
     world.submit(Add(3))
     world.submit(Read())
     assert world.replies == ["disk full", "unreadable", "unreadable"]
@@ -245,12 +255,28 @@ def test_a_parked_call_is_answered_by_a_later_decision_once_its_records_are_comm
     assert meeting.host.held_count == 0
 
 
-def test_a_failed_append_answers_everyone_who_was_parked() -> None:
+def test_who_is_parked_waits_on_when_an_append_fails() -> None:
     meeting = Meeting()
     meeting.meet("a")
     meeting.store.failing = True
     meeting.meet("b")
-    assert sorted(meeting.told) == ["a: disk full", "b: disk full"]
+    assert meeting.told == ["b: disk full"]
+    meeting.store.failing = False
+    meeting.meet("c")
+    meeting.commit()
+    assert meeting.told == ["b: disk full", "a: pair 1", "c: pair 1"]
+
+
+def test_a_failed_append_that_lost_something_answers_everyone_who_was_parked() -> None:
+    meeting = Meeting()
+    meeting.meet("a")
+    meeting.meet("b")
+    meeting.meet("c")
+    meeting.store.failing = True
+    meeting.store.records.clear()
+    meeting.meet("d")
+    lost = "The records of this change were lost."
+    assert sorted(meeting.told) == [f"a: {lost}", f"b: {lost}", "c: disk full", "d: disk full"]
     assert meeting.host.held_count == 0
     assert meeting.host.machine.waiting is None
 
@@ -265,14 +291,12 @@ def test_losing_the_leadership_answers_the_parked_too() -> None:
     assert meeting.host.machine.pairs == 1
 
 
-@dataclass(slots=True)
 class Order(Operation[str]):
     """Answered when it is stored; then it is delivered."""
 
     name: str
 
 
-@dataclass(slots=True)
 class Delivered(Operation[None]):
     name: str
 
@@ -349,11 +373,26 @@ def test_no_effect_of_a_lost_decision_happens() -> None:
     shop.happened.clear()
     shop.store.failing = True
     shop.order("b")
-    assert shop.happened == ["b: disk full", "deliver a"], "a may have been delivered or not: it is delivered again"
+    assert shop.happened == ["b: disk full"]
     shop.store.failing = False
     shop.order("c")
     shop.commit()
-    assert shop.happened[2:] == ["c: ordered", "deliver c"]
+    assert shop.happened[1:] == ["c: ordered", "deliver c"]
+
+
+def test_effects_whose_decision_waited_when_the_store_was_read_again_happen_once_it_is_committed() -> None:
+    shop = Deliveries()
+    shop.order("a")
+    shop.commit()
+    shop.order("b")
+    shop.happened.clear()
+    shop.store.failing = True
+    shop.store.records.append("+somebody else's")
+    shop.order("c")
+    assert shop.happened == ["c: disk full"]
+    shop.commit()
+    everything = ["b: ordered", "deliver a", "deliver b", "deliver somebody else's"]
+    assert shop.happened[1:] == everything, "a may have been delivered or not: it is delivered again"
 
 
 def test_an_effect_of_a_closed_host_does_not_happen() -> None:
@@ -362,3 +401,39 @@ def test_an_effect_of_a_closed_host_does_not_happen() -> None:
     shop.host.close(NotController("moved"))
     shop.commit()
     assert shop.happened == ["a: moved"]
+
+
+def test_who_waits_too_long_is_told_and_the_rest_goes_on() -> None:
+    store = MemoryStore()
+    host = Replicated(Counter, store)
+    heard: dict[str, list[Any]] = {name: [] for name in ("first", "read", "second")}
+    host.submit(Add(1), Now(0, 0), heard["first"].append)
+    host.submit(Read(), Now(5, 0), heard["read"].append)
+    host.submit(Add(2), Now(10, 0), heard["second"].append)
+    late = NotController("late")
+    assert host.give_up(-1, late) == 0
+    assert not host.is_late
+    assert host.give_up(5, late) == 10
+    assert heard == {"first": [late], "read": [late], "second": []}
+    assert host.is_late
+    assert host.parked_count == 2, "what is only read leaves nothing behind"
+    assert host.give_up(9, late) == 10
+    host.on_committed(1)
+    assert not host.is_late
+    host.on_committed(2)
+    assert heard["second"] == [3]
+    assert heard["first"] == [late], "nobody is answered twice"
+    assert host.give_up(99, late) is None
+    assert (host.machine.total, host.parked_count) == (3, 0)
+
+
+def test_who_was_told_so_is_not_told_again_when_the_store_fails() -> None:
+    store = MemoryStore()
+    host = Replicated(Counter, store)
+    heard: list[Any] = []
+    host.submit(Add(1), Now(0, 0), heard.append)
+    late = NotController("late")
+    host.give_up(0, late)
+    host.on_lost(NotController("gone"))
+    host.close(NotController("closed"))
+    assert heard == [late]

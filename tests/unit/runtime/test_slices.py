@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from skidway.runtime.slices import OPENED_MAX, STEPS_MAX, STEPS_UNTIMED, TURN_MS, Slices
-from skidway.steps import Job, Question, Steps, at_once, sorted_names
+from skidway.runtime.slices import FIRST_MS, OPENED_MAX, STEPS_MAX, TURN_MS, Slices
+from skidway.steps import STEPS_UNTIMED, Job, Question, Steps, at_once, first_steps, resumed, sorted_names
 
 
 class Clock:
@@ -116,6 +116,38 @@ def test_a_question_is_answered_later() -> None:
     assert world.done == ["yes"]
 
 
+def test_work_whose_question_is_answered_at_once_goes_on_in_the_same_go() -> None:
+    def work(names: list[str]) -> Steps[list[str]]:
+        answers: list[str] = []
+        for name in names:
+            answers.append((yield Question(lambda answer, name=name: answer(f"{name}!"))))  # type: ignore[misc]
+            yield None
+        return answers
+
+    world = World()
+    world.begin(work(["a", "b", "c"]))
+    assert world.done == [["a!", "b!", "c!"]]
+    assert (world.slices.under_way, world.slices.asking, len(world.slices)) == (0, 0, 0)
+
+
+def test_answers_that_are_there_at_once_do_not_keep_others_waiting() -> None:
+    world = World()
+
+    def work() -> Steps[str]:
+        for _ in range(3):
+            world.clock.now_ms += FIRST_MS
+            yield Question(lambda answer: answer(None))
+        return "done"
+
+    world.begin(work())
+    goes = 0
+    while not world.done:
+        assert len(world.slices) == 1, "it stands in line"
+        world.slices.run()
+        goes += 1
+    assert goes == 3
+
+
 def test_cancelled_work_does_not_go_on_and_its_job_is_not_run() -> None:
     ended: list[str] = []
 
@@ -210,3 +242,47 @@ def test_names_are_sorted_in_steps() -> None:
     assert world.done == [sorted(set(names))]
     assert count > len(names), "one for each name and for each run"
     assert at_once(sorted_names([])) == []
+
+
+# --- work whose first steps are taken before it is kept track of ---
+
+
+def working(log: list[str], steps: int = 0) -> Steps[str]:
+    """A job that succeeds, one that fails, and so many steps before them."""
+    try:
+        for _ in range(steps):
+            yield None
+        log.append((yield Job(lambda: "unpacked")))
+        try:
+            yield Job(lambda: 1 // 0)
+        except ZeroDivisionError:
+            log.append("failed")
+        return "done"
+    finally:
+        log.append("closed")
+
+
+def test_small_work_ends_with_its_first_steps() -> None:
+    with pytest.raises(StopIteration) as end:
+        first_steps(counted(World(), "small", STEPS_UNTIMED - 1, []))
+    assert end.value.value == "small"
+
+
+@pytest.mark.parametrize("steps", [0, 2, STEPS_UNTIMED + 2])
+def test_work_goes_on_after_its_first_steps_as_if_nobody_had_taken_them(steps: int) -> None:
+    world = World()
+    log: list[str] = []
+    work = working(log, steps)
+    world.begin(resumed(work, first_steps(work)))
+    assert world.run_jobs() == 1
+    assert world.run_jobs() == 1
+    assert (world.done, log) == (["done"], ["unpacked", "failed", "closed"])
+
+
+def test_work_that_is_cancelled_after_its_first_steps_is_closed() -> None:
+    world = World()
+    log: list[str] = []
+    steps = working(log)
+    world.begin(resumed(steps, first_steps(steps))).cancel()
+    assert log == ["closed"]
+    assert (world.done, world.failed) == ([], [])

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from skidway.runtime.jobs import Job, Lane
-from skidway.runtime.turn_driver import TurnDriver
+from skidway.runtime.turn import TurnDriver
 
 
 class Work:

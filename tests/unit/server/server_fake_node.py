@@ -128,7 +128,7 @@ class FakeNode:
 
 
 class FakeConnection:
-    yielded = False
+    yielded = awaits_sent = needs_its_peer = False
     bug: Exception | None = None
 
     def __init__(self, node: FakeNode, peer: str, listener: str) -> None:
@@ -140,6 +140,7 @@ class FakeConnection:
         self.paused = False
         self.pending: list[int] = []
         self.on_ready: Callable[[], None] = lambda: None
+        self.peer_left: Callable[[], bool] = lambda: False
         self.gone = False
         self.offered = self.kept = False
         self.kept_frames: deque[memoryview] = deque()

@@ -48,7 +48,7 @@ def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
 
 def test_variables_of_the_command_line_are_not_settings() -> None:
     """Whoever chose a profile for other commands can still start a broker."""
-    names = ("SKIDWAY_CONFIG", "SKIDWAY_BOOTSTRAP", "SKIDWAY_PROFILE", "SKIDWAY_PROFILES")
+    names = ("SKIDWAY_CONFIG", "SKIDWAY_BOOTSTRAP", "SKIDWAY_PROFILE", "SKIDWAY_PROFILES", "SKIDWAY_MASK_SALT")
     assert load_settings(None, dict.fromkeys(names, "anything")) == load_settings(None, {})
 
 
@@ -70,13 +70,31 @@ def test_tables(tmp_path: Path) -> None:
     }
 
 
-def test_transactions_are_off_until_somebody_turns_the_experiment_on(tmp_path: Path) -> None:
-    assert not load_settings().experimental_transactions
+def test_a_setting_of_an_earlier_version_says_what_to_do(tmp_path: Path) -> None:
     file = tmp_path / "skidway.toml"
     file.write_text("experimental_transactions = true")
-    assert load_settings(str(file)).experimental_transactions
-    assert load_settings(None, {"SKIDWAY_EXPERIMENTAL_TRANSACTIONS": "true"}).experimental_transactions
-    assert load_settings(assignments={"experimental_transactions": "true"}).experimental_transactions
+    advice = "there is no such setting any more: every broker serves transactions now; remove the setting"
+    with pytest.raises(ConfigError, match=f"{file}, key experimental_transactions: {advice}"):
+        load_settings(str(file))
+    with pytest.raises(ConfigError, match=f"SKIDWAY_EXPERIMENTAL_TRANSACTIONS: {advice}"):
+        load_settings(None, {"SKIDWAY_EXPERIMENTAL_TRANSACTIONS": "false"})
+    with pytest.raises(ConfigError, match=advice):
+        load_settings(assignments={"experimental_transactions": "true"})
+
+
+def test_share_coordinators_have_a_table(tmp_path: Path) -> None:
+    text = "[shares]\nstate_partitions = 3\nupdates_per_snapshot = 0\n"
+    shares = load_settings(written(tmp_path, text), {"SKIDWAY_SHARES__WRITE_TIMEOUT_MS": "900"}).shares
+    assert (shares.state_partitions, shares.updates_per_snapshot, shares.write_timeout_ms) == (3, 0, 900)
+    assert shares.state_in_sync_min == 2
+    for assignment, sentence in (
+        ("updates_per_snapshot=501", "shares.updates_per_snapshot in flag --set .*: expected 0 to 500, got 501"),
+        ("state_partitions=0", "shares.state_partitions in .*: expected a positive number, got 0"),
+        ("state_partition=1", "unknown setting shares.state_partition in .*; did you mean shares.state_partitions?"),
+    ):
+        name, _, value = assignment.partition("=")
+        with pytest.raises(ConfigError, match=sentence):
+            load_settings(assignments={f"shares.{name}": value})
 
 
 def test_flags_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +197,15 @@ def test_mistakes_elsewhere(tmp_path: Path) -> None:
         load_settings(flags={"zzzzzz": "1"})
 
 
+def test_keys_of_sqs_are_pairs_and_are_not_shown() -> None:
+    settings = load_settings(environment={"SKIDWAY_SQS_KEYS": "a:b/c+d=, 123456789012:e"})
+    assert settings.sqs_secrets() == {"a": "b/c+d=", "123456789012": "e"}
+    assert load_settings().sqs_secrets() == {}
+    with pytest.raises(ConfigError, match=r"sqs_keys in environment variable SKIDWAY_SQS_KEYS: .* pair 2") as caught:
+        load_settings(environment={"SKIDWAY_SQS_KEYS": "a:b,hidden"})
+    assert "hidden" not in str(caught.value)
+
+
 KUBERNETES = {
     "SKIDWAY_PORT": "tcp://10.0.0.1:9092",
     "SKIDWAY_PORT_9092_TCP": "tcp://10.0.0.1:9092",
@@ -245,7 +272,7 @@ def test_a_node_of_a_cluster() -> None:
 
 def advertised(port: int, **settings: str) -> Address:
     """What a broker with one listener tells clients once it has its port."""
-    (spec,) = load_settings(flags=settings).listener_list().bound_to([port])
+    (spec,) = load_settings(flags=settings).listener_list().kafka.bound_to([port])
     return spec.advertised
 
 

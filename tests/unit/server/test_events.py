@@ -61,6 +61,7 @@ from skidway.broker.partitions.news import (
     PartitionUnavailable,
     StrayLogKept,
 )
+from skidway.broker.shares.news import LettersBlocked, LettersGoOn, LettersLost
 from skidway.broker.upkeep.news import (
     BatchesChecked,
     CheckpointNotSaved,
@@ -278,6 +279,13 @@ LINES: list[tuple[Event, str]] = [
     (CoordinatorTopicNotCreated("groups", "why"), "cannot create the topic for groups: why"),
     (CoordinatorNotLoaded("o-0", "groups", "why"), "o-0: cannot load groups: why"),
     (
+        LettersBlocked("g", "t-0", 5, "dlq.t", "topic dlq.t does not exist"),
+        "group g: a dead record of t-0, offset 5, waits for its letter: topic dlq.t does not exist; the broker retries",
+    ),
+    (LettersGoOn("g", "t-0", "dlq.t"), "group g: dead letters of t-0 are written to dlq.t again"),
+    (LettersLost("g", "t-0", 5, 7, "why"), "group g: t-0, offsets 5 to 7: archived without a dead letter: why"),
+    (LettersLost("g", "t-0", 5, 5, "why"), "group g: t-0, offset 5: archived without a dead letter: why"),
+    (
         MarkerRefused("copier", "t-0", ErrorCode.INVALID_PRODUCER_EPOCH),
         "the transaction of copier cannot end: t-0 refuses its marker (INVALID_PRODUCER_EPOCH)",
     ),
@@ -416,5 +424,5 @@ def test_what_never_changes_is_logged_once(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_a_kind_is_logged_in_one_way() -> None:
-    policies = [set(ALWAYS), set(ONCE_PER_WINDOW), set(WHEN_IT_CHANGES)]
+    policies: list[set[type]] = [set(ALWAYS), set(ONCE_PER_WINDOW), set(WHEN_IT_CHANGES)]
     assert sum(map(len, policies)) == len(set.union(*policies))

@@ -1,5 +1,6 @@
 """What operators write about listeners, and what is refused."""
 
+import re
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ send_buffer_bytes = -1
 
 
 def shown(settings: Settings) -> list[str]:
-    listeners = settings.listener_list()
+    listeners = settings.listener_list().kafka
     return [f"{spec.name} {spec.bind} {spec.advertised}{'*' * (spec == listeners.inter_broker)}" for spec in listeners]
 
 
@@ -71,6 +72,44 @@ def test_what_wins_replaces_the_whole_list(tmp_path: Any) -> None:
     assert shown(load_settings(str(file), flags={"listen": "INSIDE=127.0.0.1:3"})) == [
         "INSIDE 127.0.0.1:3 127.0.0.1:3*"
     ]
+
+
+def http_of(**flags: Any) -> list[tuple[str, bool]]:
+    specs = load_settings(flags=flags).listener_list()
+    return [(str(spec.bind), spec.optional) for spec in specs if not spec.is_kafka]
+
+
+def test_http_is_on_by_default_at_kafkas_port_alone() -> None:
+    """Brokers of many tests, or of a cluster on one machine, would all want the one port."""
+    assert http_of() == http_of(listen="0.0.0.0:9092") == [("127.0.0.1:8082", True)]
+    assert http_of(listen="A=127.0.0.1:1,B=127.0.0.1:9092", inter_broker_listener="A") == [("127.0.0.1:8082", True)]
+    assert http_of(listen="127.0.0.1:0") == http_of(listen="127.0.0.1:9093") == []
+    assert http_of(http="off") == http_of(http="OFF") == []
+
+
+def test_http_that_was_asked_for_has_to_be_there() -> None:
+    assert http_of(listen="127.0.0.1:0", http="0.0.0.0:80") == [("0.0.0.0:80", False)]
+    assert http_of(listen="127.0.0.1:0,HTTP=127.0.0.1:1") == [("127.0.0.1:1", False)]
+    words = ["--listen", "127.0.0.1:0", "--no-http", "--http", "[::1]:5"]
+    settings = settings_from(build_parser("skidway").parse_args(words))
+    assert [str(spec.bind) for spec in settings.listener_list()] == ["127.0.0.1:0", "[::1]:5"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (
+            {"http": "8082"},
+            "http in flag --http: '8082' is not an address: expected HOST:PORT, such as 127.0.0.1:9092",
+        ),
+        ({"http": "127.0.0.1:9092"}, "would share the port 9092"),
+        ({"listen": "HTTP=127.0.0.1:1"}, "expected a listener for Kafka's protocol, got none but for HTTP"),
+        ({"inter_broker_listener": "HTTP"}, "there is no listener HTTP; listen has PLAINTEXT"),
+    ],
+)
+def test_mistakes_about_http_are_told(flags: dict[str, str], error: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(error)):
+        load_settings(flags=flags)
 
 
 def test_ports_are_known_when_they_are_bound() -> None:
@@ -132,7 +171,7 @@ def test_mistakes_are_told(flags: dict[str, Any], error: str) -> None:
     ("name", "value", "error"),
     [
         ("listeners.PLAINTEXT.security", "SASL_SSL", "the listener PLAINTEXT needs SASL_SSL, which is not available"),
-        ("listeners.PLAINTEXT.security", "tls", "expected PLAINTEXT, got 'tls'"),
+        ("listeners.PLAINTEXT.security", "tls", "expected PLAINTEXT or HTTP, got 'tls'"),
         ("listeners.PLAINTEXT.connections_max", "0", "expected a positive number, got 0"),
         ("listeners.PLAINTEXT.connections_max", "many", "expected a whole number, got 'many'"),
         ("listeners.PLAINTEXT.send_buffer_bytes", "0", "expected -1 (the kernel's choice) or at least 4096 bytes"),

@@ -2,9 +2,9 @@
 
 import asyncio
 import random
-from dataclasses import replace
 from mmap import mmap
 
+from msgspec.structs import replace
 from server_fake_node import HandClock, Run, frame_of, serving
 
 from skidway.limits import DEFAULT_LIMITS, KIB, MIB

@@ -8,11 +8,11 @@ import resource
 import socket
 import struct
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 from server_fake_node import HandClock, Peer, Run, Served, frame_of, is_stuck, serving
 
 from skidway.limits import DEFAULT_LIMITS, KIB, MIB, PART_BYTES

@@ -4,10 +4,10 @@ import asyncio
 import random
 import socket
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from server_fake_node import Peer, Run, Served, frame_of, serving
 
 from skidway.limits import DEFAULT_LIMITS, KIB

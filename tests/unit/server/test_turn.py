@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from typing import Any
 
 from server_fake_node import Run, serving
 
@@ -48,7 +49,9 @@ def test_turns_and_jobs_are_measured(run: Run) -> None:
                 assert await peer.answer() == b"S %d" % number
             found: list[Sample] = []
             shell_samples(served.turn.measures, found.append)
-            values = {(sample.metric.name, sample.values): sample.value for sample in found}
+            values: dict[tuple[str, tuple[str, ...]], Any] = {
+                (sample.metric.name, sample.values): sample.value for sample in found
+            }
             assert len(values) == len(found)
             assert values["skidway_jobs_total", ("sync",)] == 3
             assert values["skidway_jobs_total", ("compaction",)] == 0

@@ -24,7 +24,7 @@ def test_the_plugin_costs_nothing_to_those_who_do_not_use_it() -> None:
 
 def test_it_is_installed_as_a_plugin(pytester: pytest.Pytester) -> None:
     shown = pytester.runpytest_subprocess("--fixtures")
-    for fixture in ("broker", "fresh_broker", "kafka_topic", "broker_settings", "cluster"):
+    for fixture in ("broker", "fresh_broker", "kafka_topic", "share_group", "broker_settings", "cluster"):
         shown.stdout.re_match_lines([rf"{fixture}(?: \[session scope\])? -- .*skidway.*plugin\.py.*"])
 
 
@@ -41,6 +41,7 @@ def test_shared_fresh_and_configured_brokers(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest
+        from confluent_kafka import ShareConsumer
         from skidway.blocking_client.cluster import Cluster
         from skidway.blocking_client.producer import Producer
 
@@ -61,6 +62,16 @@ def test_shared_fresh_and_configured_brokers(pytester: pytest.Pytester) -> None:
             assert seen[0][0] == seen[1][0], "one broker for the session"
             assert seen[0][1] != seen[1][1], "a topic for each test"
 
+        def test_a_share_group_begins_at_the_beginning(broker, kafka_topic, share_group):
+            with Cluster(broker.bootstrap) as cluster:
+                Producer(cluster).send_now(kafka_topic, b"x")
+            consumer = ShareConsumer({"bootstrap.servers": broker.bootstrap, "group.id": share_group})
+            consumer.subscribe([kafka_topic])
+            while not (messages := consumer.poll(1.0)):
+                pass
+            assert [message.value() for message in messages] == [b"x"]
+            consumer.close()
+
         def test_fresh(broker, fresh_broker):
             assert fresh_broker.pid != broker.pid
             assert nodes(fresh_broker) == [5]
@@ -70,4 +81,4 @@ def test_shared_fresh_and_configured_brokers(pytester: pytest.Pytester) -> None:
             assert nodes(fresh_broker) == [9]
         """
     )
-    pytester.runpytest_subprocess("--strict-markers").assert_outcomes(passed=4)
+    pytester.runpytest_subprocess("--strict-markers").assert_outcomes(passed=5)

@@ -80,6 +80,11 @@ class NaiveTransactions:
 
     # --- as a whole ---
 
+    def copy(self) -> "NaiveTransactions":
+        twin = copy.copy(self)
+        twin.rows, twin.markers = self.copy_rows(), []
+        return twin
+
     def copy_rows(self) -> dict[str, Row]:
         return copy.deepcopy(self.rows)
 

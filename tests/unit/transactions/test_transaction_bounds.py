@@ -1,5 +1,6 @@
 """A transaction coordinator that is full, or late with everything at once; and what it costs to have many ids."""
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,14 +13,19 @@ from transaction_world import WALL_AT_START_MS, World
 
 from skidway.errors import PolicyViolation
 from skidway.runtime.replicated import Now
+from skidway.transactions import bounds
+from skidway.transactions.bounds import bytes_of
 from skidway.transactions.coordinator import AT_ONCE_MAX, PLACES_AT_ONCE_MAX, TransactionCoordinator
 from skidway.transactions.operations import (
     AddPartitions,
+    CommitTogether,
     EndTransaction,
     InitProducer,
     MarkersWritten,
+    Participant,
     Producer,
     Tick,
+    TopicsDeleted,
 )
 from skidway.transactions.records import TransactionRecord
 from skidway.transactions.settings import TransactionSettings
@@ -45,18 +51,26 @@ class Asking(World):
 
 @contextmanager
 def counted() -> Iterator[list[str]]:
-    """Calls of Python functions."""
+    """Calls of Python functions; none of a collection of garbage, about which hypothesis wants to be told."""
     names: list[str] = []
 
     def note(running: FrameType, event: str, argument: Any) -> None:
         if event == "call":
             names.append(running.f_code.co_name)
 
+    gc.disable()
     sys.setprofile(note)
     try:
         yield names
     finally:
         sys.setprofile(None)
+        gc.enable()
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "語", "🜁"])
+def test_an_id_is_counted_with_the_memory_that_its_letters_take(letter: str) -> None:
+    name = letter * 8_000
+    assert bytes_of(name) >= sys.getsizeof(name)
 
 
 def test_only_so_many_ids_and_those_that_are_known_go_on() -> None:
@@ -89,6 +103,104 @@ def test_a_request_without_partitions_begins_nothing() -> None:
     producer = world.ask(InitProducer("a", 1_000))
     world.ask(AddPartitions("a", producer.id, 0, []))
     assert isinstance(world.machine.transactions["a"].state, Empty)
+
+
+class Neighbours:
+    """The coordinators of one node."""
+
+    def __init__(self, settings: TransactionSettings) -> None:
+        self.settings = settings
+        self.worlds: list[Asking] = []
+
+    @property
+    def id_bytes(self) -> int:
+        return sum(world.machine.footprint.id_bytes for world in self.worlds)
+
+    @property
+    def place_count(self) -> int:
+        return sum(world.machine.footprint.place_count for world in self.worlds)
+
+    def new(self) -> Asking:
+        neighbours = self
+
+        class Neighbour(Asking):
+            def new_machine(self) -> TransactionCoordinator:
+                return TransactionCoordinator(self.settings, self.new_producer_id, self.numbers, usage=neighbours)
+
+        self.worlds.append(Neighbour(self.settings))
+        return self.worlds[-1]
+
+
+def test_ids_of_all_coordinators_together_are_bounded_by_what_they_take() -> None:
+    node = Neighbours(TransactionSettings(node_id_bytes_max=bytes_of("a") + bytes_of("long" * 100)))
+    one, other = node.new(), node.new()
+    one.ask(InitProducer("a", 1_000))
+    drawn = other.next_producer_id
+    with pytest.raises(PolicyViolation, match="as much as they may"):
+        other.ask(InitProducer("long" * 100 + "er", 1_000))
+    assert other.next_producer_id == drawn, "a producer id was given away for nothing"
+    other.ask(InitProducer("long" * 100, 1_000))
+    for world in (one, other):
+        with pytest.raises(PolicyViolation):
+            world.ask(InitProducer("b", 1_000))
+    assert one.ask(InitProducer("a", 1_000)).epoch == 1, "those that are known go on"
+    one.ask(AddPartitions("a", one.machine.transactions["a"].producer_id, 1, [("x", 0)]))
+    other.pass_time(other.settings.id_expiration_ms + other.settings.id_expiration_check_ms)
+    one.ask(InitProducer("b", 1_000))
+
+
+def test_partitions_of_all_open_transactions_together_are_bounded() -> None:
+    node = Neighbours(TransactionSettings(node_partitions_max=3))
+    one, other = node.new(), node.new()
+    first = one.begin("a", [("x", 0), ("x", 1)])
+    second = other.begin("b", [("x", 0)])
+    with pytest.raises(PolicyViolation, match="as many as they may"):
+        other.ask(AddPartitions("b", second.id, 0, [("x", 1)]))
+    other.ask(AddPartitions("b", second.id, 0, [("x", 0)]))
+    one.ask(EndTransaction("a", first.id, 0, commit=True))
+    with pytest.raises(PolicyViolation):
+        other.ask(AddPartitions("b", second.id, 0, [("x", 1)]))
+    one.ask(MarkersWritten("a", one.performed[0].number, [("x", 0), ("x", 1)]))
+    other.ask(AddPartitions("b", second.id, 0, [("x", 1), ("x", 2)]))
+
+
+def test_what_is_counted_is_what_the_log_says() -> None:
+    world = Asking(TransactionSettings())
+    for name in ("a", "b", "c"):
+        world.begin(name, [("x", 0), ("y", 1)])
+    world.ask(EndTransaction("a", world.machine.transactions["a"].producer_id, 0, commit=False))
+    world.ask(MarkersWritten("a", world.performed[0].number, [("x", 0), ("y", 1)]))
+    assert (world.machine.footprint.id_bytes, world.machine.footprint.place_count) == (3 * bytes_of("a"), 4)
+    again = world.rebuilt()
+    assert (again.footprint.id_bytes, again.footprint.place_count) == (3 * bytes_of("a"), 4)
+    world.ask(MarkersWritten("nobody", 0, []))
+    world.pass_time(world.settings.id_expiration_ms + world.settings.id_expiration_check_ms)
+    assert world.machine.footprint.id_bytes == 2 * bytes_of("b"), "those that were aborted wait for their markers"
+    assert world.settings.node_id_bytes_max > world.settings.ids_max * bytes_of("x" * 100)
+
+
+def test_transactions_over_very_many_partitions_are_not_committed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "TOGETHER_PLACES_MAX", 3)
+    world = Asking(TransactionSettings())
+    producers = {name: world.begin(name, [("x", 0), ("x", 1)]) for name in ("a", "b")}
+    both = [Participant(name, producer.id, producer.epoch) for name, producer in producers.items()]
+    with pytest.raises(PolicyViolation, match="over 4 partitions"):
+        world.ask(CommitTogether(both))
+    assert {type(known.state) for known in world.machine.transactions.values()} == {Ongoing}
+    world.ask(CommitTogether(both[:1]))
+
+
+def test_a_deleted_topic_ends_only_so_many_in_one_go() -> None:
+    """The sender of markers finds out about the others, and says so."""
+    world = Asking(TransactionSettings())
+    for number in range(AT_ONCE_MAX + 1):
+        producer = world.begin(f"t{number}", [("x", 0)])
+        world.ask(EndTransaction(f"t{number}", producer.id, 0, commit=True))
+    world.written.clear()
+    world.ask(TopicsDeleted(["x"]))
+    assert len(world.written) == AT_ONCE_MAX
+    world.ask(TopicsDeleted(["x"]))
+    assert len(world.written) == AT_ONCE_MAX + 1
 
 
 def ticked(world: World) -> list[int]:

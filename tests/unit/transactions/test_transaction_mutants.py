@@ -3,7 +3,6 @@
 Each is found by the model or by a law within a bounded number of random histories, always the same ones.
 """
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from skidway.transactions.operations import (
 )
 from skidway.transactions.records import TransactionRecord
 from skidway.transactions.transaction import NO_PRODUCER, Ended, Ending, Ongoing, Transaction
+from values import replace
 
 HISTORIES_MAX = 400
 COMPARING = ("transactions_against_model.py", "transaction_laws.py")

@@ -181,7 +181,7 @@ class TransactionsAgainstModel(RuleBasedStateMachine):
     def step(
         self, operation: Operation[Any], model: Callable[[], tuple[Any, ...]], client: Client | Driver | None
     ) -> None:
-        rows, refusing = self.model.copy_rows(), self.world.refusing
+        before, refusing = self.model.copy(), self.world.refusing
         decided_on = self.world.read_all()
         self.count += 1
         number = self.count
@@ -189,7 +189,7 @@ class TransactionsAgainstModel(RuleBasedStateMachine):
         expected, end_offset = model(), self.world.end_offset
         if refusing and self.model.wrote:
             expected, end_offset = ("error", "KAFKA_STORAGE_ERROR"), 0
-            self.load(rows)
+            self.model = before
         else:
             self.due += [(end_offset, each) for each in self.model.markers]
             if self.model.wrote:

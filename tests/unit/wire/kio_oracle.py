@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from skidway.wire.message import ZERO_UUID, Message
+from skidway.wire.message import ZERO_UUID, Field, Message
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -36,10 +36,15 @@ def _snake_case(name: str) -> str:
     return "".join(words).lstrip("_")
 
 
+def is_own(field: Field) -> bool:
+    """Tagged fields from 1000 on are Skidway's: others pass over them."""
+    return field.tag is not None and field.tag >= 1000
+
+
 @cache
 def _pairs(message: type[Message], entity: Any, version: int) -> list[tuple[str, str, str, Any]]:
     """(our name, kio's name, kio's type, kio's class of a nested struct) of each field of the version"""
-    ours = [field for field in message.__fields__ if version in field.versions]
+    ours = [field for field in message.__fields__ if version in field.versions and not is_own(field)]
     theirs = dataclasses.fields(entity)
     hints = get_type_hints(entity)
     assert len(ours) == len(theirs), (message, version)

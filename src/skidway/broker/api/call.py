@@ -1,4 +1,5 @@
-"""One request on its way through the node: what its handler sees, and where the reply goes."""
+"""One request on its way through the node: what its handler sees, and where the reply goes. One that came in a frame is
+in `connection`, which handlers do not know."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any, Protocol
 
 from skidway.broker.api.caller import Caller
 from skidway.ports import Buffer, FileSlice
+from skidway.runtime.distribution import Distribution
 from skidway.runtime.slices import Slices
 from skidway.steps import Steps
 from skidway.wire.framing import frame, join_small
@@ -28,8 +30,22 @@ class Hangup(Exception):
     """This peer must be dropped, after what is in its outbox has been sent."""
 
 
+class Goodbye(Hangup):
+    """Both sides know that the conversation ends with what is in the outbox: nobody has to hear of it."""
+
+
 class Malformed(Hangup):
     """This peer sent what no client of ours would send."""
+
+
+class Waits:
+    """How long requests took from their frame to their reply."""
+
+    __slots__ = ("count", "longest_ms", "times", "total_ms")
+
+    def __init__(self) -> None:
+        self.count = self.total_ms = self.longest_ms = 0
+        self.times = Distribution()
 
 
 class Route:
@@ -39,20 +55,23 @@ class Route:
         "decode",
         "decode_steps",
         "early",
+        "elements_at_once",
         "encode",
         "encode_steps",
+        "errors",
         "forwarded",
         "handle",
         "handle_here",
         "has_slices",
         "key",
         "name",
-        "refusals",
         "request_bytes",
         "requests",
         "tagged_header",
+        "takes",
         "tried_at_once",
         "version",
+        "waits",
     )
 
     def __init__(
@@ -61,16 +80,18 @@ class Route:
         name: str,
         version: int,
         handle_here: Handle,
-        decode: Callable[[Buffer, int], tuple[Any, int]],
-        encode: Callable[[Any, list[Part]], None],
+        decode: Callable[[Buffer, int, int], tuple[Any, int]],
+        encode: Callable[[Any, list[Part], dict[int, int]], None],
         *,
         tagged_header: bool,
         has_slices: bool,
         forwarding: Handle | None = None,
         early: bool = False,
+        elements_at_once: int = 0,
         decode_steps: Callable[[Buffer, int], Steps[tuple[Any, int]]] | None = None,
         tried_at_once: bool = False,
-        encode_steps: Callable[[Any, list[Part]], Steps[None]] | None = None,
+        takes: bool = False,
+        encode_steps: Callable[[Any, list[Part], dict[int, int]], Steps[None]] | None = None,
     ) -> None:
         self.key = key
         self.name = name
@@ -85,6 +106,8 @@ class Route:
         self.has_slices = has_slices
         self.forwarded = forwarding is not None
         """Answered by the active controller, whichever node is asked."""
+        self.elements_at_once = elements_at_once
+        """How many elements a request may have that is decoded in one go."""
         self.early = early
         """Served before this node knows enough of the cluster for clients."""
         self.decode_steps = decode_steps
@@ -93,21 +116,25 @@ class Route:
         """A large request is given to `decode` first, which refuses one of many elements."""
         self.encode_steps = encode_steps
         """As `encode`, for a large reply."""
+        self.takes = takes
+        """A peer that has closed its side does not wait for the reply."""
         self.requests = self.request_bytes = 0
         """That came from clients and other nodes, for metrics."""
-        self.refusals = 0
-        """Partitions of requests to produce and to fetch that were answered with an error."""
+        self.errors: dict[int, int] = {}
+        """Error codes in its replies: how often each was given, to a request as a whole or to one of its items."""
+        self.waits = Waits()
+        """Of requests that were not answered in one go."""
 
     def reply(self, correlation_id: int, response: Any) -> list[Part]:
         """The whole frame: length, header, body."""
         parts: list[Part] = []
         if self.has_slices:
             parts.append(correlation_id.to_bytes(4, "big", signed=True) + (NO_TAGS if self.tagged_header else b""))
-            self.encode(response, parts)
+            self.encode(response, parts, self.errors)
             return frame(parts)
         if self.tagged_header:
             parts.append(NO_TAGS)
-        self.encode(response, parts)
+        self.encode(response, parts, self.errors)
         body = b"".join(parts)  # type: ignore[arg-type]  # no slices here
         return [LENGTH_AND_CORRELATION.pack(len(body) + 4, correlation_id) + body]
 
@@ -117,7 +144,7 @@ class Route:
             return self.reply(correlation_id, response)
         parts: list[Part] = [correlation_id.to_bytes(4, "big", signed=True) + (NO_TAGS if self.tagged_header else b"")]
         framed: list[Part] = [b""]
-        for _ in self.encode_steps(response, parts):
+        for _ in self.encode_steps(response, parts, self.errors):
             framed += join_small(parts)
             parts.clear()
             yield None
@@ -130,6 +157,8 @@ class RouteTable(Protocol):
 
     advertised: dict[int, tuple[int, int]]
     """The versions of each API that ApiVersions lists."""
+    listed: dict[bool, list[Any]]
+    """As it lists them, to our own clients and to others."""
 
     def __getitem__(self, key_and_version: tuple[int, int], /) -> Route: ...
 
@@ -176,6 +205,15 @@ class Call:
         """Have something done when the caller disconnects, be it long after the reply."""
         raise NotImplementedError
 
+    def has_left(self) -> bool:
+        """Whether the caller has closed its side, which may be known before what it sent is read."""
+        return False
+
+    @property
+    def origin(self) -> object:
+        """What is the same for all calls that end together when the caller disconnects."""
+        return self
+
 
 class LocalCall(Call):
     """A call without a connection, from inside this process. `respond` gets the response as a message."""
@@ -219,6 +257,10 @@ class LocalCall(Call):
 
     def when_disconnected(self, act: Callable[[], None]) -> None:
         pass  # this process ends with its callers
+
+    @property
+    def answered(self) -> bool:
+        return self._answered
 
     def give_up(self) -> None:
         """The caller does not want the reply any more."""

@@ -5,14 +5,16 @@ There is no authentication yet: everybody who comes by a listener is anonymous, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
 from skidway.errors import InvalidRequest
-from skidway.ports import Buffer, FileSlice
+from skidway.ports import Buffer
 from skidway.wire.message import Message, boolean, string
-from skidway.wire.registry import codec
+from skidway.wire.registry import codec, encoded
 from skidway.wire.schema.envelope import EnvelopeRequest
 
 USER = "User"
@@ -33,8 +35,7 @@ class Principal(NamedTuple):
 ANONYMOUS = Principal(USER, "ANONYMOUS")
 
 
-@dataclass(slots=True, frozen=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     principal: Principal
     client_id: str | None
     host: str
@@ -81,10 +82,8 @@ class EnvelopedPrincipal(Message, versions="0", flexible="0+"):
 
 def to_envelope(caller: Caller, request: Buffer) -> EnvelopeRequest:
     """The request with its caller, for the controller; the client id is in the request's header."""
-    parts: list[Buffer | FileSlice] = [PRINCIPAL_VERSION.to_bytes(VERSION_BYTES, "big")]
     principal = EnvelopedPrincipal(*caller.principal, caller.listener or "")
-    codec(EnvelopedPrincipal).encoder(PRINCIPAL_VERSION)(principal, parts)
-    whole = b"".join(part for part in parts if not isinstance(part, FileSlice))
+    whole = encoded(principal, PRINCIPAL_VERSION, PRINCIPAL_VERSION.to_bytes(VERSION_BYTES, "big"))
     return EnvelopeRequest(request, whole, _address(caller.host))
 
 

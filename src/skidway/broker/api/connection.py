@@ -10,18 +10,19 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from types import GeneratorType
+from typing import Any
 
-from skidway.broker.api.call import Hangup, Malformed, Part
-from skidway.broker.api.caller import anonymous
-from skidway.broker.api.wire_call import WireCall
+from skidway.broker.api.call import Call, Hangup, Malformed, Part, Route
+from skidway.broker.api.caller import Caller, anonymous
 from skidway.broker.services import Services
 from skidway.errors import InvalidRequest
 from skidway.limits import PART_BYTES
-from skidway.ports import FileSlice
+from skidway.ports import Buffer, FileSlice
 from skidway.runtime.slices import Work
-from skidway.steps import Steps
+from skidway.steps import Steps, first_steps, resumed
 from skidway.wire.headers import read_request_header
 from skidway.wire.other_protocols import FIRST_BYTES, advice
+from skidway.wire.release import release
 
 FRAME_LENGTH = struct.Struct(">i")
 FRAME_LENGTH_BYTES = 4
@@ -42,6 +43,106 @@ def _nothing_to_do() -> None:
     pass
 
 
+def _nothing_more(_: None) -> None:
+    pass
+
+
+class WireCall(Call):
+    """A request that came in a frame, and the place of its reply in its connection's order."""
+
+    __slots__ = ("connection", "parts")
+
+    def __init__(self, connection: Connection, route: Route, correlation_id: int, caller: Caller, now_ms: int) -> None:
+        self.connection = connection
+        self.route = route
+        self.version = route.version
+        self.correlation_id = correlation_id
+        self.caller = caller
+        self.now_ms = now_ms
+        self.silent = False
+        self.is_long = False
+        self.gone = connection.gone
+        self.on_gone = None
+        self.parts: list[Part] | None = None
+
+    def reply(self, response: Any) -> None:
+        assert self.parts is None, "a call is answered once"
+        # It leads back here through whatever waited: thousands of such rings a second would be work for the collector.
+        self.on_gone = None
+        if self.gone:
+            return
+        if self.is_long:
+            work = self.connection.slices.begin(self._reply_in_steps([response]), _nothing_more, self.fail)
+            self.on_gone = None if work.over else work.cancel
+            return
+        try:
+            self.parts = self.route.reply(self.correlation_id, response)
+        except Exception as bug:
+            self.fail(bug)
+            return
+        self.connection.on_reply(self)
+
+    def serve(self, frame: Buffer, position: int) -> Steps[None]:
+        """A large request from the beginning: decode it, handle it, reply."""
+        assert self.route.decode_steps is not None
+        try:
+            request, _ = yield from self.route.decode_steps(frame, position)
+        except InvalidRequest as error:
+            raise Malformed(f"the request cannot be decoded: {error}") from error
+        held = [request]
+        del request
+        yield from self.answer([self.route.handle(self.connection.node, self, held[0])])
+        yield from release(held)
+
+    def answer(self, held: list[Any]) -> Steps[None]:
+        """Reply with what a handler returned, once it is there. The list must hold nothing else, and is emptied."""
+        response = held.pop()
+        if isinstance(response, GeneratorType):
+            response = yield from response
+        if response is None:
+            return
+        if self.is_long:
+            held.append(response)
+            del response
+            yield from self._reply_in_steps(held)
+        else:
+            self.reply(response)
+
+    def _reply_in_steps(self, held: list[Any]) -> Steps[None]:
+        """With the one response in the list."""
+        parts = yield from self.route.reply_steps(self.correlation_id, held[0])
+        self._reply_parts(parts)
+        yield from release(held)
+
+    def _reply_parts(self, parts: list[Part]) -> None:
+        assert self.parts is None, "a call is answered once"
+        self.on_gone = None
+        if not self.gone:
+            self.parts = parts
+            self.connection.on_reply(self)
+
+    def reply_with(self, reply: Buffer) -> None:
+        self._reply_parts([len(reply).to_bytes(4, "big") + bytes(reply)])
+
+    def keep_request(self) -> bool:
+        return self.is_long or self.connection.keep_buffer()
+
+    def fail(self, bug: Exception) -> None:
+        # The code that called us serves others, too: so nothing is raised, and the shell finds `Connection.bug`.
+        if not self.gone:
+            self.connection.on_bug(bug)
+
+    def when_disconnected(self, act: Callable[[], None]) -> None:
+        self.connection.on_closed = act
+
+    def has_left(self) -> bool:
+        return self.connection.peer_left()
+
+    @property
+    def origin(self) -> object:
+        return self.connection
+
+
 class Connection:
     __slots__ = (
         "bug",
@@ -57,16 +158,21 @@ class Connection:
         "pass_bytes",
         "paused",
         "peer",
+        "peer_left",
         "pending",
         "receiving",
+        "slices",
         "waiting_bytes",
         "work",
         "yielded",
     )
 
+    awaits_sent = False
+
     def __init__(self, node: Services, peer: str, listener: str) -> None:
         """`listener` is the name of the one by which the peer came."""
         self.node = node
+        self.slices = node.world.slices
         node.counts.connections_opened += 1
         self.peer = peer
         self.caller = anonymous(peer, listener, is_node=not node.world.settings.authenticates)
@@ -74,6 +180,7 @@ class Connection:
         self.outbox: list[Part] = []
         self.pending: deque[WireCall] = deque()
         self.on_ready: Callable[[], None] = _nothing_to_do
+        self.peer_left: Callable[[], bool] = lambda: False
         self.on_closed: Callable[[], None] = _nothing_to_do
         self.needed = 0
         self.pass_bytes = 0
@@ -89,6 +196,10 @@ class Connection:
         self.yielded = False
         self.work: Work | None = None
         """What the last request takes more than one turn for. Those behind it wait until it is over."""
+
+    @property
+    def needs_its_peer(self) -> bool:
+        return any(call.route.takes for call in self.pending)
 
     def receive(self, data: memoryview, now_ms: int) -> int:
         """Handle every whole frame in `data`; returns how many bytes are done with.
@@ -137,10 +248,20 @@ class Connection:
     def on_reply(self, call: WireCall) -> None:
         """A call that had to wait has its reply."""
         assert call.parts is not None
-        self._wait(_bytes_in_memory(call.parts))
-        if not self.pending or self.pending[0] is not call:
+        waits, waited_ms = call.route.waits, self.node.world.clock.monotonic_ms() - call.now_ms
+        waits.count += 1
+        waits.total_ms += waited_ms
+        waits.times.add(waited_ms)
+        if waited_ms > waits.longest_ms:
+            waits.longest_ms = waited_ms
+        pending = self.pending
+        if not pending or pending[0] is not call:
+            self._wait(_bytes_in_memory(call.parts))
             return
-        self._release()
+        self.outbox += call.parts
+        pending.popleft()
+        if pending and pending[0].parts is not None:
+            self._release()
         if not self.receiving:
             self.on_ready()
 
@@ -148,6 +269,9 @@ class Connection:
         self.bug = bug
         if not self.receiving:
             self.on_ready()
+
+    def sent(self) -> None:
+        raise AssertionError("a reply of Kafka's protocol does not ask when it was sent")
 
     def closed(self) -> None:
         """The peer is gone: whatever still waits for it is given up."""
@@ -168,7 +292,7 @@ class Connection:
         try:
             key, version, correlation_id, client_id, position = read_request_header(frame)
             route = self.node.routes[key, version]
-            if not self.node.serving and not route.early:
+            if not route.early and not self.node.world.serving:
                 raise Hangup("this node is not ready for clients yet")
             caller = self.caller
             if client_id != caller.client_id:
@@ -178,7 +302,7 @@ class Connection:
             request = None
             if not in_steps:
                 try:
-                    request, _ = route.decode(frame, position)
+                    request, _ = route.decode(frame, position, route.elements_at_once)
                 except InvalidRequest:
                     if not route.tried_at_once:
                         raise
@@ -197,10 +321,16 @@ class Connection:
             self._begin(call, call.serve(frame if self.keep_buffer() else bytearray(frame), position))
             return
         response = route.handle(self.node, call, request)
-        if response is not None:
-            if isinstance(response, GeneratorType):
-                self._begin(call, call.answer([response]))
+        if isinstance(response, GeneratorType):
+            # Most are over after a few steps: then they cost no more than a function.
+            try:
+                wanted = first_steps(response)
+            except StopIteration as end:
+                response = end.value
+            else:
+                self._begin(call, call.answer([resumed(response, wanted)]))
                 return
+        if response is not None:
             if not self.pending:
                 parts = route.reply(correlation_id, response)
                 self.pass_bytes += len(parts[0]) + PART_BYTES * len(parts)
@@ -210,13 +340,12 @@ class Connection:
             self._wait(_bytes_in_memory(call.parts))
             self.pending.append(call)
         elif not call.silent:
-            self.pending.append(call)
-            self._release()
+            self._await(call)
 
     def _begin(self, call: WireCall, steps: Steps[None]) -> None:
         """Work on a request in steps. As long as it takes no later request of this connection is handled: what a
         client sends behind it, it expects to happen after it."""
-        self.pending.append(call)
+        self._await(call)
 
         def over() -> None:
             self.work = None
@@ -237,6 +366,12 @@ class Connection:
             call.is_long = True
             call.on_gone = work.cancel
             self.work = work
+
+    def _await(self, call: WireCall) -> None:
+        """Its reply comes later, or has come while it was handled."""
+        self.pending.append(call)
+        if call.parts is not None:
+            self._release()
 
     def _is_full(self) -> bool:
         node, limits = self.node, self.node.world.limits
@@ -268,4 +403,8 @@ def _refusal(first: bytes, length: int, frame_bytes_max: int) -> Hangup:
 
 
 def _bytes_in_memory(parts: list[Part]) -> int:
-    return sum(len(part) for part in parts if not isinstance(part, FileSlice)) + PART_BYTES * len(parts)
+    size = PART_BYTES * len(parts)
+    for part in parts:
+        if part.__class__ is not FileSlice:
+            size += len(part)
+    return size

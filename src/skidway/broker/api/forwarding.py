@@ -12,11 +12,12 @@ from types import GeneratorType
 from typing import Any
 
 from skidway.broker.api.call import Call, Handle, LocalCall, answer_later
-from skidway.broker.api.caller import Caller, to_envelope
+from skidway.broker.api.caller import Caller, this_node, to_envelope
 from skidway.broker.services import Services
 from skidway.errors import ErrorCode
 from skidway.ports import Buffer, FileSlice
 from skidway.steps import Steps
+from skidway.wire.framing import joined
 from skidway.wire.headers import write_request_header
 from skidway.wire.message import Message
 from skidway.wire.registry import api
@@ -47,7 +48,7 @@ def _forward(node: Services, call: Call, handle: Handle, request: Message) -> St
         yield from codec.stepwise_encoder(call.version)(request, parts)
     else:
         codec.encoder(call.version)(request, parts)
-    whole = b"".join(part for part in parts if not isinstance(part, FileSlice))
+    whole = joined(parts)
     _Forwarded(node, call, handle, request, to_envelope(call.caller, whole)).send()
 
 
@@ -92,6 +93,22 @@ def ask_here(
     assert request.__key__ is not None
     route = node.routes.newest(request.__key__)
     handle_later(node, LocalCall(route, caller, now_ms, respond), route.handle_here, request)
+
+
+def ask_node(
+    node: Services,
+    node_id: int,
+    channel: str,
+    request: Message,
+    now_ms: int,
+    timeout_ms: int,
+    respond: Callable[[Message | None], None],
+) -> None:
+    """Ask a node, which may be this one."""
+    if node_id == node.world.settings.node_id:
+        ask_here(node, this_node(node_id), request, now_ms, respond)
+    else:
+        node.peers.ask(node_id, channel, request, now_ms, timeout_ms, respond)
 
 
 def handle_later(node: Services, call: Call, handle: Handle, request: Message) -> None:

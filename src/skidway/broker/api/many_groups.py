@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+from skidway.broker.api.authorized import GROUP_OPERATIONS, NOT_ASKED
 from skidway.broker.services import Services
 from skidway.errors import PolicyViolation, ProtocolError
 from skidway.runtime.replicated import Operation
@@ -21,7 +22,19 @@ class AboutGroup(Protocol):
     group_id: str
 
 
+class AboutDescribed(AboutGroup, Protocol):
+    error_code: int
+    error_message: str | None
+    authorized_operations: int
+
+
+class DescribeRequest(Protocol):
+    group_ids: list[str]
+    include_authorized_operations: bool
+
+
 Entry = TypeVar("Entry", bound=AboutGroup)
+Described = TypeVar("Described", bound=AboutDescribed)
 Reply = TypeVar("Reply")
 
 ELEMENT_BYTES = 64
@@ -79,3 +92,32 @@ def ask_each(
     for entry in entries:
         node.groups.submit(entry.group_id, ask(entry), node.world.clock.monotonic_ms(), partial(answer, entry))
         yield None
+
+
+def describe_each(
+    node: Services,
+    request: DescribeRequest,
+    entries: list[Described],
+    make: Callable[[str], Described],
+    ask: Callable[[str], Operation[Reply]],
+    size_of: Callable[[Reply], tuple[int, int]],
+    fill: Callable[[Described, Reply], None],
+    done: Callable[[], None],
+) -> Steps[None]:
+    """Put an entry for every group of the request into `entries`, filled with what its coordinator says, or with why
+    nothing is said of it. `size_of` are the elements and the bytes that a group takes in the reply."""
+    for name in each_once(request.group_ids):
+        entries.append(make(name))
+        yield None
+    allowed = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    room = ReplyRoom(node)
+
+    def take(entry: Described, reply: Reply | ProtocolError) -> None:
+        entry.authorized_operations = allowed
+        refusal = reply if isinstance(reply, ProtocolError) else room.take(*size_of(reply))
+        if refusal is not None:
+            entry.error_code, entry.error_message = refusal.code, refusal.message
+        elif not isinstance(reply, ProtocolError):
+            fill(entry, reply)
+
+    yield from ask_each(node, entries, lambda entry: ask(entry.group_id), take, done)

@@ -17,6 +17,7 @@ from skidway.broker.world import World
 from skidway.errors import NotController, ProtocolError, StorageError
 from skidway.log.bounds import Bound
 from skidway.metadata.controller import Controller, ControllerSettings
+from skidway.metadata.features import FIRST_LEVELS
 from skidway.metadata.image import Image
 from skidway.metadata.operations import Bootstrap, ControllerStarted
 from skidway.metadata.records import FORMAT
@@ -94,7 +95,7 @@ class ControllerHost:
         if len(quorum.quorum.voters) > 1:
             self._world.report(ControllerChanged(self._world.settings.node_id, self._epoch, here=True))
         now = Now(now_ms, self._world.clock.wall_ms())
-        self.active.submit(Bootstrap(), now, _ignore)
+        self.active.submit(Bootstrap(FIRST_LEVELS), now, _ignore)
         self.active.submit(ControllerStarted(self._predecessor), now, _ignore)
         self._predecessor = -1
 

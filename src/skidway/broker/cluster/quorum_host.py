@@ -21,10 +21,10 @@ from skidway.broker.cluster.peers import Peers
 from skidway.broker.cluster.voter_watch import VoterWatch
 from skidway.broker.events import MetadataLogCut, MetadataSnapshotNotSaved, OutsiderAsked, QuorumLeft, QuorumTroubled
 from skidway.broker.partitions.partition import Partition
-from skidway.broker.turn import TurnNotes
 from skidway.broker.world import World
 from skidway.errors import ErrorCode, NotController, ProtocolError, StorageError
 from skidway.log.bounds import Bound
+from skidway.log.durability import checkpointing
 from skidway.log.durability.sync import SyncTicket
 from skidway.metadata.image import Image
 from skidway.metadata.records import FORMAT, encode
@@ -59,6 +59,7 @@ from skidway.quorum.wire import (
 )
 from skidway.records.batch import BatchHeader, iter_headers
 from skidway.runtime.timers import Timer
+from skidway.runtime.turn import TurnNotes
 from skidway.wire.message import Message
 from skidway.wire.schema.fetch import FetchRequest
 
@@ -407,7 +408,7 @@ class QuorumHost:
         return ticket
 
     def begin_checkpoint(self) -> SyncTicket | None:
-        return self.log.checkpoint()
+        return checkpointing.begin(self.log)
 
     def finish_sync(self, ticket: SyncTicket, *, housekept: bool = True) -> None:
         if not ticket.is_checkpoint:

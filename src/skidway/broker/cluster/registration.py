@@ -22,12 +22,14 @@ from skidway.broker.partitions.room import Room
 from skidway.broker.world import World
 from skidway.errors import ErrorCode
 from skidway.limits import INT64_MAX
+from skidway.metadata.features import SUPPORTED
 from skidway.runtime.timers import Timer
 from skidway.wire.message import Message
 from skidway.wire.schema.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from skidway.wire.schema.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    Feature,
     Listener,
 )
 
@@ -179,6 +181,7 @@ class Registration:
                 Listener(spec.name, spec.advertised.host, spec.advertised.port, spec.security)
                 for spec in settings.listeners
             ],
+            features=[Feature(name, *levels) for name, levels in sorted(SUPPORTED.items())],
             rack=settings.rack,
             log_dirs=[self._identity.directory_id],
             previous_broker_epoch=self._previous_epoch,

@@ -1,17 +1,20 @@
-"""Consumer groups as a kind of coordinator: the first, in `__consumer_offsets`."""
+"""Groups of all protocols as a kind of coordinator: the first, in `__consumer_offsets`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from itertools import count
+from typing import Any
 
-from skidway.broker.coordinators import markers
-from skidway.broker.coordinators.host import CoordinatorKind, Coordinators, Surroundings
+from msgspec.structs import replace
+
+from skidway.broker.coordinators.host import Coordinator, CoordinatorKind, Coordinators, Surroundings
 from skidway.broker.partitions.partition import Partition
-from skidway.errors import ErrorCode, InvalidCommitOffsetSize, ProtocolError
+from skidway.errors import ProtocolError
 from skidway.groups.consumer.patterns import Patterns
 from skidway.groups.consumer.protocol import ConsumerProtocol
 from skidway.groups.coordinator import GroupCoordinator
+from skidway.groups.kinds import Context
 from skidway.groups.offsets import prepare
 from skidway.groups.operations import (
     CommitOffsets,
@@ -24,10 +27,11 @@ from skidway.groups.operations import (
 from skidway.groups.placement import partition_of
 from skidway.groups.records import FORMAT, GroupRecord
 from skidway.groups.settings import GroupSettings
+from skidway.groups.share.protocol import ShareProtocol
 from skidway.metadata import group_configs
 from skidway.metadata.config_keys import ResourceType
 from skidway.metadata.image import Image
-from skidway.runtime.log_store import Marker, Producer
+from skidway.runtime.log_store import Marker
 from skidway.steps import Steps
 
 GroupCoordinators = Coordinators[GroupCoordinator, GroupRecord]
@@ -87,17 +91,31 @@ class GroupUsage:
         return sum([machine.group_bytes + machine.offsets.bytes for machine in self._machines()])
 
 
-def group_coordinators(surroundings: Surroundings, topics: TopicsView, static: Mapping[str, str]) -> GroupCoordinators:
-    """`static` are this node's settings, for groups that have none of their own."""
+def group_coordinators(
+    surroundings: Surroundings,
+    topics: TopicsView,
+    static: Mapping[str, str],
+    perform: Callable[[Coordinator[GroupCoordinator, GroupRecord], Any], None],
+) -> GroupCoordinators:
+    """`static` are this node's settings, for groups that have none of their own. `perform` does what share groups want
+    done about their share-partitions."""
     world, image = surroundings.world, surroundings.image
     members_max, asked = world.limits.group_members_max, world.settings.groups
     settings = replace(
         asked,
         size_max=min(asked.size_max, members_max),
         consumer_size_max=min(asked.consumer_size_max, members_max),
+        share_size_max=min(asked.share_size_max, members_max),
     )
+    numbers = count(1)
     patterns = Patterns()
     usage = GroupUsage(lambda: [each.host.machine for each in coordinators.loaded.values()])
+
+    def new_share(context: Context) -> ShareProtocol:
+        def timeouts(group_id: str) -> tuple[int, int]:
+            return group_configs.share_timeouts(image.config(ResourceType.GROUP, group_id), static)
+
+        return ShareProtocol(context, timeouts, settings.share_size_max, numbers)
 
     def new_machine() -> GroupCoordinator:
         return GroupCoordinator(
@@ -108,6 +126,7 @@ def group_coordinators(surroundings: Surroundings, topics: TopicsView, static: M
             world.limits,
             usage,
             timeouts=lambda group_id: _timeouts(image, static, settings, group_id),
+            share=new_share,
             on_news=world.report,
         )
 
@@ -122,6 +141,7 @@ def group_coordinators(surroundings: Surroundings, topics: TopicsView, static: M
         new_machine=new_machine,
         tick=lambda: Tick(world.age_clock.wall_ms()),
         topics_changed=MetadataChanged,
+        perform=perform,
     )
     coordinators: GroupCoordinators = Coordinators(surroundings, kind)
     return coordinators
@@ -137,44 +157,26 @@ def _timeouts(image: Image, static: Mapping[str, str], settings: GroupSettings, 
 def write_marker(
     groups: GroupCoordinators,
     partition: Partition,
-    marker: markers.Marker,
+    marker: Marker,
     now_ms: int,
     respond: Callable[[ProtocolError | None], None],
 ) -> None:
     """End a transaction in a partition of the offsets: answered when the offsets have moved, and stay so."""
-    producer = Producer(marker.producer_id, marker.producer_epoch)
-    ending = EndOffsetsTransaction(Marker(producer, marker.end, marker.transaction_version))
+    ending = EndOffsetsTransaction(marker)
     groups.submit(partition, ending, now_ms, respond)
 
 
-def commit(
-    groups: GroupCoordinators,
-    topics: TopicsView,
-    operation: CommitOffsets,
-    now_ms: int,
-    respond: Callable[[list[ErrorCode] | ProtocolError], None],
-) -> Steps[None]:
-    """One record batch, however many offsets: all are committed or none. Prepared in steps, decided in one go."""
-    try:
-        prepared = yield from prepared_commit(groups, topics, operation)
-    except ProtocolError as error:
-        respond(error.with_traceback(None))
-        return
-    groups.submit(operation.group_id, prepared, now_ms, respond)
-
-
-def prepared_commit(
+def preparation(
     groups: GroupCoordinators, topics: TopicsView, operation: CommitOffsets | CommitOffsetsInTransaction
-) -> Steps[PreparedCommit]:
-    """Refused where the group's partition is not here, or would not take so much at once."""
+) -> tuple[Partition, Steps[PreparedCommit]]:
+    """One record batch, however many offsets: all are committed or none. The partition of the group, refused where that
+    is not here, and the work that comes before it is asked: prepared in steps, decided in one go."""
     world = groups.surroundings.world
-    prepared = yield from prepare(
+    partition = groups.coordinator_of(operation.group_id).partition
+    return partition, prepare(
         operation,
         world.settings.groups.offset_metadata_bytes_max,
         world.clock.wall_ms(),
         topics.id_of,
+        partition.rules.max_message_bytes,
     )
-    bytes_max = groups.record_bytes_max(operation.group_id)
-    if prepared.bytes > bytes_max:
-        raise InvalidCommitOffsetSize(f"{prepared.bytes} bytes where {OFFSETS_TOPIC} allows {bytes_max}")
-    return prepared

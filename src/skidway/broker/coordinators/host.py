@@ -1,19 +1,20 @@
 """The coordinators of one kind on this node: one for each partition of the kind's topic that it leads.
 
 A kind (`CoordinatorKind`) says which topic, which records, which partition a key belongs to and which machine decides;
-consumer groups (`groups`) and transactions (`transactions`) are two kinds. The topic is created when a coordinator is
-first asked for. A coordinator is loaded from its partition's log before it answers: when the node becomes the leader
-and there is something to load, otherwise on first use. It is closed when another node becomes the leader; calls that
-still wait are answered with NOT_COORDINATOR.
+groups (`groups`), transactions (`transactions`) and share-partitions (`shares`) are three kinds. The topic is created
+when a coordinator is first asked for. A coordinator is loaded from its partition's log before it answers: when the node
+becomes the leader and there is something to load, otherwise on first use. It is closed when another node becomes the
+leader; calls that still wait are answered with NOT_COORDINATOR.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from skidway.broker.events import CoordinatorNotLoaded, CoordinatorTopicNotCreated
 from skidway.broker.partitions.catalog import Partitions
@@ -44,7 +45,11 @@ Reply = TypeVar("Reply")
 AS_SAFE_AS_CAN_BE = -1
 """How many replicas that are, the controller says: it knows all brokers."""
 TICK_RETRY_MS = 1_000
+ANSWER_MS = 15_000
+"""After so long whoever waits for a commit is told to try again: clients wait for 30 s or longer. A node that is cut
+off from all others may lead for as long as that lasts, and what it decides is not committed."""
 TOO_FEW = "too few replicas of the coordinator's partition are in sync: retry"
+TOO_LATE = "the replicas of the coordinator's partition take too long to commit: retry"
 
 
 MachineType = TypeVar("MachineType", bound=TimedMachine[Any])
@@ -52,8 +57,7 @@ CreateTopics = Callable[[list[CreatableTopic], int, Callable[[dict[str, tuple[Er
 """(topics, now_ms, respond): answered with those that could not be created, and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorKind(Generic[MachineType, Record]):
+class CoordinatorKind(msgspec.Struct, Generic[MachineType, Record], frozen=True):
     key_type: int
     """How FindCoordinator names the kind."""
     noun: str
@@ -70,10 +74,11 @@ class CoordinatorKind(Generic[MachineType, Record]):
     """What a machine hears when topics came, changed or (those named) were deleted."""
     perform: Callable[[Coordinator[MachineType, Record], Any], None] | None = None
     """Starts an effect of a committed decision; what comes of it is submitted to that coordinator."""
+    check_key: Callable[[str], None] = lambda key: None
+    """Raises InvalidRequest for what is no key of this kind."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What coordinators of every kind on a node share."""
 
     world: World
@@ -90,12 +95,44 @@ class Surroundings:
 class Coordinator(Generic[MachineType, Record]):
     """One partition's machine, its host, and its timer."""
 
-    __slots__ = ("host", "partition", "timer")
+    __slots__ = ("host", "partition", "patience", "rests_until_ms", "timer")
 
     def __init__(self, partition: Partition, host: Replicated[MachineType, Record]) -> None:
         self.partition = partition
         self.host = host
+        self.rests_until_ms = 0
+        """Not ticked before: the last tick could not write what it decided."""
         self.timer: Timer | None = None
+        self.patience: Timer | None = None
+        """When the first of those that wait for a commit has waited long enough."""
+
+    def refusal(self) -> CoordinatorNotAvailable | None:
+        """An answer would have to wait for what was written before, and so would all that come after it."""
+        if self.partition.is_stuck:
+            return CoordinatorNotAvailable(TOO_FEW)
+        return CoordinatorNotAvailable(TOO_LATE) if self.host.is_late else None
+
+    def watch(self, world: World, now_ms: int) -> None:
+        """Nobody waits for a commit for longer. One timer for all: nobody's own is worth it, commits take
+        milliseconds."""
+        if self.patience is None and self.host.parked_count:
+            self._give_up_at(world, now_ms + ANSWER_MS)
+
+    def _give_up_at(self, world: World, deadline_ms: int) -> None:
+        def give_up() -> None:
+            self.patience = None
+            since_ms = world.clock.monotonic_ms() - ANSWER_MS
+            others_ms = self.host.give_up(since_ms, CoordinatorNotAvailable(TOO_LATE))
+            if others_ms is not None and self.patience is None:
+                self._give_up_at(world, others_ms + ANSWER_MS)
+
+        self.patience = world.timers.at(deadline_ms, give_up)
+
+    def close(self, error: ProtocolError) -> None:
+        self.host.close(error)
+        for timer in (self.timer, self.patience):
+            if timer is not None:
+                timer.cancel()
 
 
 class Coordinators(Generic[MachineType, Record]):
@@ -201,9 +238,8 @@ class Coordinators(Generic[MachineType, Record]):
             respond(error.with_traceback(None))
             return
 
-        if coordinator.partition.is_stuck:
-            # An answer would have to wait for what was written before, and so would all that come after it.
-            respond(CoordinatorNotAvailable(TOO_FEW))
+        if (refusal := coordinator.refusal()) is not None:
+            respond(refusal)
             return
 
         def answer(reply: Reply | ProtocolError) -> None:
@@ -219,10 +255,6 @@ class Coordinators(Generic[MachineType, Record]):
             self.surroundings.room.on_refused(coordinator.partition, reply)
 
         self._submit(coordinator, operation, now_ms, answer)
-
-    def record_bytes_max(self, key: str) -> int:
-        """How large a batch of records the partition of a key takes."""
-        return self.coordinator_of(key).partition.rules.max_message_bytes
 
     def submit_to_all(
         self,
@@ -250,8 +282,8 @@ class Coordinators(Generic[MachineType, Record]):
         for coordinator in coordinators:
             if self._loaded.get(coordinator.partition) is not coordinator:
                 answer(NotCoordinator(f"its {self.kind.noun} have moved to another node: retry"))
-            elif coordinator.partition.is_stuck:
-                answer(CoordinatorNotAvailable(TOO_FEW))
+            elif (refusal := coordinator.refusal()) is not None:
+                answer(refusal)
             else:
                 self._submit(coordinator, make(), now_ms, answer)
             yield None
@@ -267,9 +299,7 @@ class Coordinators(Generic[MachineType, Record]):
         self._loading.pop(partition, None)
         coordinator = self._loaded.pop(partition, None)
         if coordinator is not None:
-            coordinator.host.close(NotCoordinator())
-            if coordinator.timer is not None:
-                coordinator.timer.cancel()
+            coordinator.close(NotCoordinator())
 
     def on_topics_changed(self, deleted: list[str], now_ms: int) -> None:
         for coordinator in list(self._loaded.values()):
@@ -290,6 +320,8 @@ class Coordinators(Generic[MachineType, Record]):
         if self._world.failure is not None:
             raise CoordinatorNotAvailable(self._world.failure)
         partition = self._partition_of(key) if isinstance(key, str) else key
+        if partition.removed:
+            raise NotCoordinator(f"{partition} is not here any more")
         if not partition.leads:
             raise NotCoordinator(f"{partition} is led by node {partition.role.leader}")
         if partition in self._unloadable:
@@ -359,14 +391,15 @@ class Coordinators(Generic[MachineType, Record]):
         respond: Callable[[Reply | ProtocolError], None],
     ) -> None:
         coordinator.host.submit(operation, Now(now_ms, self._world.clock.wall_ms()), respond)
+        coordinator.watch(self._world, now_ms)
         self._arm(coordinator)
 
     def _arm(self, coordinator: Coordinator[MachineType, Record]) -> None:
         """Have it ticked when something of it is over. A tick too early does no harm, so a timer only moves down."""
-        if coordinator.host.is_unusable:
+        if coordinator.host.unusable is not None:
             self._load_again(coordinator)
             return
-        deadline_ms = coordinator.host.machine.deadline_ms
+        deadline_ms = max(coordinator.host.machine.deadline_ms, coordinator.rests_until_ms)
         timer = coordinator.timer
         if timer is not None and timer.armed:
             if timer.deadline_ms <= deadline_ms:
@@ -388,11 +421,13 @@ class Coordinators(Generic[MachineType, Record]):
         replies: list[object] = []
         now = Now(now_ms, self._world.clock.wall_ms())
         coordinator.host.submit(self.kind.tick(), now, replies.append)
-        if any(isinstance(reply, NotEnoughReplicas) for reply in replies):
-            # What is over stays over; it is due, but nothing can be written about it for now.
-            coordinator.timer = self._world.timers.at(now_ms + TICK_RETRY_MS, lambda: self._tick(coordinator))
-        else:
-            self._arm(coordinator)
+        for reply in replies:
+            if isinstance(reply, ProtocolError):
+                # What is over stays over; it is due, but nothing can be written about it for now.
+                coordinator.rests_until_ms = now_ms + TICK_RETRY_MS
+            if isinstance(reply, StorageError):
+                self.surroundings.room.on_refused(coordinator.partition, reply)
+        self._arm(coordinator)
 
 
 def _store(partition: Partition, records: Format[Record], clock: Clock) -> LogStore[Record]:

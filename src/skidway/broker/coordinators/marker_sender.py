@@ -2,27 +2,36 @@
 
 Each marker goes to whoever leads its partition then: into the log if that is this node, else with WriteTxnMarkers.
 Markers of many transactions share a request, and few requests are under way to one node. A partition that does not
-take its marker gets it again after a pause that grows. One whose topic is gone needs none. Two answers end it for the
-whole transaction: another coordinator has taken over (TRANSACTION_COORDINATOR_FENCED), or another producer
-(INVALID_PRODUCER_EPOCH).
+take its marker gets it again after a pause that grows. One whose topic is gone needs none. Two answers say that
+there is a marker of somebody else already: of a later coordinator (TRANSACTION_COORDINATOR_FENCED), or in a later epoch
+(INVALID_PRODUCER_EPOCH). A coordinator that has been replaced stops by itself. One that has not tries again now and
+then: partitions forget producers after a while, and topics are deleted. Kafka gives up until the coordinator moves.
 
-What is asked of this node in one go is worked on in steps, in the order in which it was asked.
+Requests are numbered. One that was given up and arrives after a later one, from a connection that is closed, could end
+the next transaction of a producer whose epoch does not grow. Its receiver writes nothing (`MarkerWriter.is_late`). The
+later one may have gone to another node, if the partition's leader changed meanwhile. So each marker names the epoch in
+which its receiver leads, and a leader of a later epoch does not write it.
+
+What is asked of this node in one go is worked on in steps, in the order in which it was asked. The markers of a step
+that go into logs here are written in one pass, and the coordinator hears of all of them at once.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import count, islice
 
 from skidway.broker.cluster.peers import Peers
 from skidway.broker.coordinators.host import Coordinator
-from skidway.broker.coordinators.markers import Marker, MarkerWriter
+from skidway.broker.coordinators.markers import MarkerWriter
 from skidway.broker.coordinators.news import MarkerRefused, MarkersLate
 from skidway.broker.world import World
 from skidway.errors import ErrorCode, ProtocolError
 from skidway.metadata.image import Image
 from skidway.records.control import EndTransaction
+from skidway.runtime.log_store import Marker, Producer
 from skidway.transactions.coordinator import TransactionCoordinator
 from skidway.transactions.operations import MarkersWritten, WriteMarkers
 from skidway.transactions.records import BUMPING_VERSION, TransactionRecord
@@ -47,15 +56,17 @@ REQUEST_PLACES_MAX = 1_000
 STEP_PLACES = 100
 """Some milliseconds' worth, where each is written to a log here."""
 RETRY_MS_MIN, RETRY_MS_MAX = 50, 1_000
+REFUSED_MS = 60_000
+"""After so long a partition that refused a marker gets it again."""
 LATE_MS = 60_000
 """Operators hear of a transaction that takes so long to end, and again each time it has taken ten times as long."""
-FINAL = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+REFUSALS = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
 class Task:
     """The markers of one transaction."""
 
-    __slots__ = ("began_ms", "coordinator", "delayed", "effect", "late_ms", "left", "retry_ms")
+    __slots__ = ("began_ms", "coordinator", "delayed", "effect", "late_ms", "left", "refused", "retry_ms")
 
     def __init__(self, coordinator: OneCoordinator, effect: WriteMarkers, now_ms: int) -> None:
         self.coordinator = coordinator
@@ -64,6 +75,8 @@ class Task:
         """Places that the coordinator does not know to be done."""
         self.delayed: list[Place] = []
         """Tried in vain, until the pause is over."""
+        self.refused: list[Place] = []
+        """By their partitions, for the time being."""
         self.retry_ms = RETRY_MS_MIN
         self.began_ms, self.late_ms = now_ms, LATE_MS
 
@@ -83,7 +96,7 @@ class Task:
     def marker(self) -> Marker:
         effect = self.effect
         end = EndTransaction(effect.commit, self.coordinator_epoch)
-        return Marker(effect.producer_id, effect.epoch, end, self.version)
+        return Marker(Producer(effect.producer_id, effect.epoch), end, self.version)
 
 
 Wanted = tuple[Task, Place]
@@ -109,6 +122,7 @@ class MarkerSender:
         later: Callable[[Callable[[], None]], None],
         is_current: Callable[[OneCoordinator], bool],
         tell: Callable[[OneCoordinator, MarkersWritten, Answer], None],
+        broker_epoch: Callable[[], int],
     ) -> None:
         """`later` has something done in another turn. `tell` tells a coordinator which partitions are done; the answer
         comes when it has stored that, or why it has not."""
@@ -119,6 +133,8 @@ class MarkerSender:
         self._later = later
         self._is_current = is_current
         self._tell = tell
+        self._broker_epoch = broker_epoch
+        self._requests = count(1)
         self._tasks: dict[tuple[OneCoordinator, str], Task] = {}
         self._todo: deque[tuple[Task, Iterator[Place]]] = deque()
         self._lanes: dict[int, _Lane] = {}
@@ -147,23 +163,29 @@ class MarkerSender:
             self._later(self._work)
 
     def _work(self) -> None:
-        """One step."""
-        self._is_planned = False
-        self._tell_done()
-        for _ in range(STEP_PLACES):
-            if not self._todo:
-                break
-            task, places = self._todo[0]
-            place = next(places, None) if self._is_wanted(task) else None
-            if place is None:
-                self._todo.popleft()
-            else:
-                self._route(task, place)
+        """One step: some markers, and what became of them is told."""
+        try:
+            self._route_some()
+            self._tell_done()
+        finally:
+            # Not before: what is done in this step is told in it.
+            self._is_planned = False
         if self._todo or self._done:
             self._plan()
         if not self._todo:
             for node_id in self._lanes:
                 self._ask(node_id)
+
+    def _route_some(self) -> None:
+        left = STEP_PLACES
+        while self._todo and left > 0:
+            task, waiting = self._todo[0]
+            places = list(islice(waiting, left)) if self._is_wanted(task) else []
+            if len(places) < left:
+                self._todo.popleft()
+            left -= len(places) or 1
+            if places:
+                self._route(task, places)
 
     def _is_wanted(self, task: Task) -> bool:
         """Whether nobody else has taken over: another coordinator, or a later effect of the same one."""
@@ -174,28 +196,40 @@ class MarkerSender:
         del self._tasks[task.key]
         return False
 
-    def _route(self, task: Task, place: Place) -> None:
-        topic, index = place
-        known = self._image.topics.get(topic)
-        if known is None or index >= len(known.partitions):
-            # This node knew the topic when it was added, or has read what the node read that did: it is deleted.
-            self._on_done(task, place)
-            return
-        leader = known.partitions[index].leader
-        if leader == self._world.settings.node_id:
-            now_ms = self._world.clock.monotonic_ms()
-            self._writer.write(topic, index, task.marker, now_ms, partial(self._on_code, task, place))
-            return
-        broker = self._image.brokers.get(leader)
-        if broker is None or broker.fenced:
-            self._again(task, [place])
-            return
+    def _route(self, task: Task, places: list[Place]) -> None:
+        """To whoever leads them now."""
+        own_id, topics, brokers = self._world.settings.node_id, self._image.topics, self._image.brokers
+        here: list[Place] = []
+        gone: list[Place] = []
+        unreachable: list[Place] = []
+        for place in places:
+            topic, index = place
+            known = topics.get(topic)
+            if known is None or index >= len(known.partitions):
+                # This node knew the topic when it was added, or has read what the node read that did: it is deleted.
+                gone.append(place)
+                continue
+            leader = known.partitions[index].leader
+            if leader == own_id:
+                here.append(place)
+            elif (broker := brokers.get(leader)) is None or broker.fenced:
+                unreachable.append(place)
+            else:
+                self._line_up(leader, task, place)
+        if gone:
+            self._on_done(task, gone)
+        if unreachable:
+            self._again(task, unreachable)
+        if here:
+            self._writer.write(here, task.marker, self._world.clock.monotonic_ms(), partial(self._on_code, task))
+
+    # --- other nodes ---
+
+    def _line_up(self, leader: int, task: Task, place: Place) -> None:
         lane = self._lanes.setdefault(leader, _Lane())
         lane.waiting.append((task, place))
         if len(lane.waiting) >= REQUEST_PLACES_MAX:
             self._ask(leader)
-
-    # --- other nodes ---
 
     def _ask(self, node_id: int) -> None:
         lane = self._lanes[node_id]
@@ -207,7 +241,15 @@ class MarkerSender:
             lane.under_way += 1
             now_ms = self._world.clock.monotonic_ms()
             respond = partial(self._on_response, node_id, wanted)
-            self._peers.ask(node_id, CHANNEL, _request(wanted), now_ms, TIMEOUT_MS, respond)
+            request = _request(wanted, self._leader_epoch)
+            request.sender_id, request.sender_epoch = self._world.settings.node_id, self._broker_epoch()
+            request.sender_number = next(self._requests)
+            self._peers.ask(node_id, CHANNEL, request, now_ms, TIMEOUT_MS, respond)
+
+    def _leader_epoch(self, place: Place) -> int:
+        topic, index = place
+        known = self._image.topics.get(topic)
+        return known.partitions[index].leader_epoch if known is not None and index < len(known.partitions) else -1
 
     def _on_response(self, node_id: int, wanted: list[Wanted], response: Message | None) -> None:
         self._lanes[node_id].under_way -= 1
@@ -215,28 +257,32 @@ class MarkerSender:
         for task, place in wanted:
             # No answer is no promise: it gets another one.
             code = codes.get((task.effect.producer_id, *place), ErrorCode.REQUEST_TIMED_OUT)
-            self._on_code(task, place, code)
+            self._on_code(task, [place], code)
         self._ask(node_id)
 
     # --- what became of it ---
 
-    def _on_code(self, task: Task, place: Place, code: int) -> None:
+    def _on_code(self, task: Task, places: Sequence[Place], code: int) -> None:
         if not self._is_wanted(task):
             return
         if code == ErrorCode.NONE:
-            self._on_done(task, place)
-        elif code in FINAL:
-            del self._tasks[task.key]
-            self._world.report(MarkerRefused(task.effect.transactional_id, _named(place), ErrorCode(code)))
+            self._on_done(task, places)
+        elif code in REFUSALS:
+            if not task.refused:
+                # Of thousands of partitions one is told.
+                self._world.report(MarkerRefused(task.effect.transactional_id, _named(places[0]), ErrorCode(code)))
+                at_ms = self._world.clock.monotonic_ms() + REFUSED_MS
+                self._world.timers.at(at_ms, lambda: self._try_refused(task))
+            task.refused += places
         else:
-            self._again(task, [place])
+            self._again(task, places)
 
-    def _on_done(self, task: Task, place: Place) -> None:
+    def _on_done(self, task: Task, places: Sequence[Place]) -> None:
         task.retry_ms = RETRY_MS_MIN
-        self._done.setdefault(task, []).append(place)
+        self._done.setdefault(task, []).extend(places)
         self._plan()
 
-    def _again(self, task: Task, places: list[Place]) -> None:
+    def _again(self, task: Task, places: Sequence[Place]) -> None:
         if not task.delayed:
             now_ms = self._world.clock.monotonic_ms()
             self._world.timers.at(now_ms + task.retry_ms, lambda: self._resume(task))
@@ -248,6 +294,12 @@ class MarkerSender:
         if self._is_wanted(task):
             self._report_late(task, delayed)
             self._todo.append((task, iter(delayed)))
+            self._plan()
+
+    def _try_refused(self, task: Task) -> None:
+        refused, task.refused = task.refused, []
+        if self._is_wanted(task):
+            self._todo.append((task, iter(refused)))
             self._plan()
 
     def _report_late(self, task: Task, delayed: list[Place]) -> None:
@@ -284,7 +336,7 @@ def _named(place: Place) -> str:
     return f"{topic}-{index}"
 
 
-def _request(wanted: Iterable[Wanted]) -> WriteTxnMarkersRequest:
+def _request(wanted: Iterable[Wanted], leader_epoch: Callable[[Place], int]) -> WriteTxnMarkersRequest:
     topics: dict[Task, dict[str, list[int]]] = {}
     for task, (topic, index) in wanted:
         topics.setdefault(task, {}).setdefault(topic, []).append(index)
@@ -294,7 +346,10 @@ def _request(wanted: Iterable[Wanted]) -> WriteTxnMarkersRequest:
                 producer_id=task.effect.producer_id,
                 producer_epoch=task.effect.epoch,
                 transaction_result=task.effect.commit,
-                topics=[WritableTxnMarkerTopic(topic, indexes) for topic, indexes in named.items()],
+                topics=[
+                    WritableTxnMarkerTopic(topic, indexes, [leader_epoch((topic, index)) for index in indexes])
+                    for topic, indexes in named.items()
+                ],
                 coordinator_epoch=task.coordinator_epoch,
                 transaction_version=task.version,
             )

@@ -1,12 +1,11 @@
 """What a node reports of transactions that do not end as they should: for the operators' log."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from skidway.errors import ErrorCode
 
 
-@dataclass(slots=True, frozen=True)
-class MarkerRefused:
+class MarkerRefused(Struct, frozen=True):
     """For good: the partition knows another producer or coordinator, and the transaction stays as it is."""
 
     transactional_id: str
@@ -14,8 +13,7 @@ class MarkerRefused:
     code: ErrorCode
 
 
-@dataclass(slots=True, frozen=True)
-class MarkersLate:
+class MarkersLate(Struct, frozen=True):
     """It is decided how the transaction ends, and partitions have not taken its marker for a while."""
 
     transactional_id: str

@@ -10,17 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from skidway.broker.coordinators.groups import OFFSETS_TOPIC, GroupCoordinators, TopicsView, prepared_commit
+from skidway.broker.coordinators.groups import OFFSETS_TOPIC, GroupCoordinators, TopicsView, preparation
 from skidway.broker.coordinators.transaction_questions import TransactionQuestions
 from skidway.broker.partitions.guards import Guard
-from skidway.broker.partitions.partition import LEGACY_MARKERS, Partition
+from skidway.broker.partitions.partition import Partition
 from skidway.broker.partitions.producer_checks import BUMPING_VERSION
 from skidway.broker.partitions.waiting import Waiting
-from skidway.errors import CoordinatorNotAvailable, ErrorCode, InvalidGroupId, InvalidProducerEpoch, ProtocolError
+from skidway.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    InvalidGroupId,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    ProtocolError,
+)
 from skidway.groups.bounds import OFFSET_BYTES
 from skidway.groups.operations import CommitOffsetsInTransaction, EndOffsetsTransaction
 from skidway.records.batch import HEADER_BYTES, MAGIC, TRANSACTIONAL_BIT, BatchHeader
-from skidway.runtime.log_store import FIRST_SEQUENCE, Marker, Producer
+from skidway.runtime.log_store import FIRST_SEQUENCE, Producer
 from skidway.steps import Question, Steps
 
 Respond = Callable[[list[ErrorCode] | ErrorCode], None]
@@ -59,21 +66,26 @@ class OffsetTransactions:
         try:
             if not operation.group_id:
                 raise InvalidGroupId()
-            prepared = yield from prepared_commit(self._groups, topics, operation)
+            if self._producer.id < 0 or self._producer.epoch < 0:
+                # No marker could ever end what such a producer has pending, and not always somebody else is asked.
+                raise InvalidProducerIdMapping(
+                    f"there is no producer {self._producer.id} in epoch {self._producer.epoch}"
+                )
+            partition, preparing = preparation(self._groups, topics, operation)
+            prepared = yield from preparing
             size = prepared.bytes + OFFSET_BYTES * len(operation.offsets)
-            yield from self._agree(operation.group_id, size, now_ms)
+            yield from self._agree(partition, size, now_ms)
         except ProtocolError as error:
             respond(error.code)
         except _Refused as refused:
             respond(refused.code)
         else:
             clock = self._groups.surroundings.world.clock
-            self._groups.submit(operation.group_id, prepared, clock.monotonic_ms(), _answer(respond))
+            self._groups.submit(partition, prepared, clock.monotonic_ms(), _answer(respond))
 
-    def _agree(self, group_id: str, size: int, now_ms: int) -> Steps[None]:
+    def _agree(self, partition: Partition, size: int, now_ms: int) -> Steps[None]:
         """Returns when the next that is written to the group's partition may be of the transaction. So many bytes wait
         for that."""
-        partition = self._groups.coordinator_of(group_id).partition
         guard = self._question(partition, None)
         if guard is None:
             return
@@ -82,7 +94,7 @@ class OffsetTransactions:
             if code:
                 raise _Refused(code)
             # Whether it is still here, and leads: its guards are gone with its leadership.
-            self._groups.coordinator_of(group_id)
+            self._groups.coordinator_of(partition)
             again = self._question(partition, guard)
             assert again is None, "asked twice"
             self._abort_leftover(partition)
@@ -116,10 +128,8 @@ class OffsetTransactions:
         leftover = partition.checks.leftover(self._header)
         if leftover is None:
             return
-        epoch, end = leftover
-        ending = EndOffsetsTransaction(Marker(Producer(self._producer.id, epoch), end, LEGACY_MARKERS))
         now_ms = self._groups.surroundings.world.clock.monotonic_ms()
-        self._groups.submit(partition, ending, now_ms, lambda reply: None)
+        self._groups.submit(partition, EndOffsetsTransaction(leftover), now_ms, lambda reply: None)
         if partition.log.producers.open_transaction(self._producer.id) >= 0:
             raise CoordinatorNotAvailable("what the producer left open could not be aborted: retry")
 

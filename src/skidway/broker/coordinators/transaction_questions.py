@@ -17,13 +17,12 @@ from collections.abc import Callable
 from functools import partial
 
 from skidway.broker.cluster.peers import Peers
-from skidway.broker.coordinators.host import Coordinators
+from skidway.broker.coordinators.next_transactions import BUSY_MS
+from skidway.broker.coordinators.transactions import TransactionCoordinators
 from skidway.broker.world import World
 from skidway.errors import ErrorCode, ProtocolError
 from skidway.runtime.timers import Timer
-from skidway.transactions.coordinator import TransactionCoordinator
 from skidway.transactions.operations import AddPartitions, VerifyPartitions
-from skidway.transactions.records import TransactionRecord
 from skidway.transactions.transaction import Place
 from skidway.wire.message import Message
 from skidway.wire.schema.add_partitions_to_txn import (
@@ -36,11 +35,9 @@ from skidway.wire.schema.add_partitions_to_txn import (
 CHANNEL = "transactions"
 ANSWER_MS = 5_000
 """Clients wait for 30 s, and try again."""
-BUSY_MS = 100
-"""For so long a question is asked again that finds the transaction before still ending (Kafka's
-add.partitions.to.txn.retry.backoff.max.ms)."""
 BUSY_FIRST_MS = 2
-"""After so long for the first time, then after twice as long each time: markers take a sync or two."""
+"""After so long another node is asked again that finds the transaction before still ending, then after twice as long
+each time, until BUSY_MS are over: markers take a sync or two."""
 AT_ONCE_MAX = 500
 """Questions in one request."""
 
@@ -103,14 +100,20 @@ class _Question:
 
 
 class TransactionQuestions:
-    __slots__ = ("_lines", "_peers", "_transactions", "_under_way", "_world")
+    __slots__ = ("_lines", "_peers", "_transactions", "_under_way", "_verifies", "_world")
 
     def __init__(
-        self, world: World, peers: Peers, transactions: Coordinators[TransactionCoordinator, TransactionRecord]
+        self,
+        world: World,
+        peers: Peers,
+        transactions: TransactionCoordinators,
+        verifies: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`verifies`: whether anybody is to be asked about partitions that a client says it has added."""
         self._world = world
         self._peers = peers
         self._transactions = transactions
+        self._verifies = verifies
         self._lines: dict[int, deque[_Question]] = {}
         """What is to be asked of each other node."""
         self._under_way: set[int] = set()
@@ -127,6 +130,9 @@ class TransactionQuestions:
         respond: Respond,
     ) -> None:
         """`respond` gets a code for each place, at once or later: the coordinator's, in Kafka's words."""
+        if not add and not self._verifies():
+            respond([ErrorCode.NONE] * len(places))
+            return
         until_ms = now_ms + BUSY_MS if add else now_ms
         question = _Question(transactional_id, producer_id, producer_epoch, places, add, until_ms, respond)
         late = partial(respond, question.all(ErrorCode.NETWORK_EXCEPTION))
@@ -155,7 +161,7 @@ class TransactionQuestions:
                 self._on_codes(question, question.all(ErrorCode.NONE if reply is None else reply.code))
 
             add = AddPartitions(key, question.producer_id, question.epoch, places, bumps=True)
-            self._transactions.submit(key, add, now_ms, added)
+            self._transactions.next.add(add, now_ms, added)
             return
 
         def verified(reply: list[ErrorCode] | ProtocolError) -> None:

@@ -6,6 +6,8 @@ written. `markers` writes those that other nodes send.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 from skidway.broker.cluster.peers import Peers
@@ -13,12 +15,15 @@ from skidway.broker.coordinators.host import CoordinatorKind, Coordinators, Surr
 from skidway.broker.coordinators.id_reserve import ProducerIdReserve, Take
 from skidway.broker.coordinators.marker_sender import Answer, MarkerSender, OneCoordinator
 from skidway.broker.coordinators.markers import MarkerWriter
+from skidway.broker.coordinators.next_transactions import NextTransactions
 from skidway.broker.partitions.waiting import Waiting
 from skidway.errors import ProtocolError, StorageError
 from skidway.groups.placement import partition_of
+from skidway.metadata.features import transaction_version
 from skidway.transactions.coordinator import TransactionCoordinator
 from skidway.transactions.operations import MarkersWritten, Tick, TopicsDeleted
-from skidway.transactions.records import FORMAT, TransactionRecord
+from skidway.transactions.records import TransactionRecord, format_at
+from skidway.transactions.transaction import Ending
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 KEY_TYPE = 1
@@ -31,34 +36,68 @@ TRANSACTIONS_CONFIGS: list[tuple[str, str | None]] = [
 ]
 
 
+class TransactionUsage:
+    """What the transactions of all coordinators of this node take together."""
+
+    __slots__ = ("_machines",)
+
+    def __init__(self, machines: Callable[[], list[TransactionCoordinator]]) -> None:
+        self._machines = machines
+
+    @property
+    def id_bytes(self) -> int:
+        return sum([machine.footprint.id_bytes for machine in self._machines()])
+
+    @property
+    def place_count(self) -> int:
+        return sum([machine.footprint.place_count for machine in self._machines()])
+
+
 class TransactionCoordinators(Coordinators[TransactionCoordinator, TransactionRecord]):
-    def __init__(self, surroundings: Surroundings, take_producer_id: Take, peers: Peers, waiting: Waiting) -> None:
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        take_producer_id: Take,
+        peers: Peers,
+        waiting: Waiting,
+        broker_epoch: Callable[[], int],
+    ) -> None:
         world = surroundings.world
         settings = world.settings.transactions
         self.settings = settings
         self.ids = ProducerIdReserve(take_producer_id, world.clock)
         self.markers = MarkerWriter(surroundings.partitions, waiting.acknowledgements, world.clock)
         self.sender = MarkerSender(
-            world, surroundings.image, peers, self.markers, surroundings.later, self._is_current, self._on_written
+            world,
+            surroundings.image,
+            peers,
+            self.markers,
+            surroundings.later,
+            self._is_current,
+            self._on_written,
+            broker_epoch,
         )
         numbers = count(1)
+        version = partial(transaction_version, surroundings.image)
+        usage = TransactionUsage(lambda: [each.host.machine for each in self.loaded.values()])
         kind = CoordinatorKind(
             key_type=KEY_TYPE,
             noun="transactions",
             topic=TRANSACTIONS_TOPIC,
             topic_partitions=settings.state_partitions,
             topic_configs=TRANSACTIONS_CONFIGS,
-            format=FORMAT,
+            format=format_at(version),
             place=partition_of,
-            new_machine=lambda: TransactionCoordinator(settings, self.ids.draw, numbers),
+            new_machine=lambda: TransactionCoordinator(settings, self.ids.draw, numbers, version, usage),
             tick=lambda: Tick(world.age_clock.wall_ms()),
             topics_changed=TopicsDeleted,
             perform=self.sender.send,
         )
         super().__init__(surroundings, kind)
+        self.next = NextTransactions(world.clock, world.timers, self.submit)
 
     def _is_current(self, coordinator: OneCoordinator) -> bool:
-        return self.loaded.get(coordinator.partition) is coordinator and not coordinator.host.is_unusable
+        return self.loaded.get(coordinator.partition) is coordinator and coordinator.host.unusable is None
 
     def _on_written(self, coordinator: OneCoordinator, written: MarkersWritten, respond: Answer) -> None:
         def answer(reply: ProtocolError | None) -> None:
@@ -67,3 +106,6 @@ class TransactionCoordinators(Coordinators[TransactionCoordinator, TransactionRe
                 self.surroundings.room.on_refused(coordinator.partition, reply)
 
         self._submit(coordinator, written, self.surroundings.world.clock.monotonic_ms(), answer)
+        known = coordinator.host.machine.transactions.get(written.transactional_id)
+        if known is None or not isinstance(known.state, Ending):
+            self.next.on_ended(written.transactional_id)

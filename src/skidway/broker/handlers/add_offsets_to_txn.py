@@ -37,7 +37,7 @@ def handle(node: Services, call: Call, request: AddOffsetsToTxnRequest) -> AddOf
             return
         place = kind.topic, kind.place(request.group_id, partitions)
         asked = AddPartitions(key, request.producer_id, request.producer_epoch, [place])
-        node.transactions.submit(key, asked, call.now_ms, answer)
+        node.transactions.next.add(asked, call.now_ms, answer)
 
     node.groups.prepare(call.now_ms, add)
     return None

@@ -124,8 +124,13 @@ def _ask(node: Services, call: Call, asked: _Asked, answered: Callable[[], None]
     if transaction.verify_only:
         node.transactions.submit(key, VerifyPartitions(key, *producer, places), call.now_ms, answer)
     else:
-        bumps = call.version >= BATCHED_SINCE
-        node.transactions.submit(key, AddPartitions(key, *producer, places, bumps), call.now_ms, answer)
+        is_one_of_many = call.version >= BATCHED_SINCE
+        add = AddPartitions(key, *producer, places, bumps=is_one_of_many)
+        if is_one_of_many:
+            # The others in the request do not wait for it. The node asks again.
+            node.transactions.submit(key, add, call.now_ms, answer)
+        else:
+            node.transactions.next.add(add, call.now_ms, answer)
 
 
 def _response(version: int, asked: list[_Asked]) -> Steps[AddPartitionsToTxnResponse]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skidway.broker.api.authorized import GROUP_OPERATIONS, NOT_ASKED
-from skidway.broker.api.many_groups import ReplyRoom, ask_each, each_once
-from skidway.errors import ProtocolError
+from skidway.broker.api.many_groups import describe_each
 from skidway.groups.consumer.operations import ConsumerDescribe, DescribedConsumer, DescribedConsumerGroup
 from skidway.steps import Steps
 from skidway.wire.schema.consumer_group_describe import (
@@ -29,29 +27,20 @@ PARTITIONS_PER_ELEMENT = 8
 
 def handle(node: Services, call: Call, request: ConsumerGroupDescribeRequest) -> Steps[None]:
     response = ConsumerGroupDescribeResponse()
-    for name in each_once(request.group_ids):
-        response.groups.append(DescribedGroup(group_id=name))
-        yield None
-    allowed = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-
-    room = ReplyRoom(node)
-
-    def take(entry: DescribedGroup, reply: DescribedConsumerGroup | ProtocolError) -> None:
-        if not isinstance(reply, ProtocolError):
-            reply = room.take(sum(map(_elements, reply.members)), _characters(reply)) or reply
-        entry.authorized_operations = allowed
-        if isinstance(reply, ProtocolError):
-            entry.error_code, entry.error_message = reply.code, reply.message
-        else:
-            _fill(entry, reply)
-
-    yield from ask_each(
+    yield from describe_each(
         node,
+        request,
         response.groups,
-        lambda entry: ConsumerDescribe(entry.group_id),
-        take,
+        lambda name: DescribedGroup(group_id=name),
+        ConsumerDescribe,
+        _size,
+        _fill,
         lambda: call.reply(response),
     )
+
+
+def _size(group: DescribedConsumerGroup) -> tuple[int, int]:
+    return sum(map(_elements, group.members)), _characters(group)
 
 
 def _elements(member: DescribedConsumer) -> int:

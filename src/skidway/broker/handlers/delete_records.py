@@ -1,9 +1,10 @@
 """DeleteRecords (key 21), v0–v2.
 
 Moves the start of a partition up to an offset (-1: the high watermark); whole segments below it are removed. Answered
-when every replica that is alive has done the same and saved it, so that no crash undoes it; one save covers all
-partitions of a node. REQUEST_TIMED_OUT when that takes too long; it is done all the same. Where the offset lies above
-the high watermark, the request waits for what is about to be committed (`ends`).
+when every replica that is alive has done the same and saved it, so that no crash undoes it, whatever `flush` says; one
+save covers all partitions of a node. What lies below the new start is synced before the start is saved.
+REQUEST_TIMED_OUT when that takes too long; it is done all the same. Where the offset lies above the high watermark,
+the request waits for what is about to be committed (`ends`).
 POLICY_VIOLATION where `cleanup.policy` is `compact` alone: nobody may cut off the newest record of a key.
 """
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from skidway.broker.api.call import answer_later
 from skidway.broker.reads.ends import when_committed
 from skidway.errors import OffsetOutOfRange, PolicyViolation, ProtocolError
+from skidway.log import retention
 from skidway.log.health import SOUND
 from skidway.steps import Steps
 from skidway.wire.schema.delete_records import (
@@ -110,7 +112,8 @@ def _delete(node: Services, partition: Partition, asked_offset: int) -> int:
     offset = log.high_watermark if asked_offset == HIGH_WATERMARK else asked_offset
     if not 0 <= offset <= log.high_watermark:
         raise OffsetOutOfRange()
-    log.delete_records_before(offset)
+    retention.delete_before(log, offset)
+    node.waiting.shares.on_start_moved(partition)
     if log.dirty:
         node.turn.wants_sync(partition)
     return offset

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from skidway.broker.api.call import LocalCall
 from skidway.broker.api.caller import from_envelope
 from skidway.errors import ErrorCode, InvalidRequest
-from skidway.ports import FileSlice
 from skidway.steps import Steps
+from skidway.wire.framing import joined
 from skidway.wire.headers import read_request_header
 from skidway.wire.schema.envelope import EnvelopeRequest, EnvelopeResponse
 
@@ -56,5 +56,5 @@ def handle(node: Services, call: Call, request: EnvelopeRequest) -> Steps[Envelo
 
 def _enveloped(route: Route, correlation_id: int, response: Any) -> Steps[EnvelopeResponse]:
     parts = yield from route.reply_steps(correlation_id, response)
-    whole = b"".join(part for part in parts if not isinstance(part, FileSlice))
+    whole = joined(parts)
     return EnvelopeResponse(memoryview(whole)[LENGTH_BYTES:])

@@ -1,12 +1,9 @@
-"""FindCoordinator (key 10), v0–v6: which broker coordinates a group or a transactional id.
+"""FindCoordinator (key 10), v0–v6: which broker coordinates a group, a transactional id or a share-partition.
 
 The key type selects the kind of coordinator (`Services.coordinators`). A key's coordinator is the leader of the
 partition that its state is kept in, at the address of the listener by which the client came; COORDINATOR_NOT_AVAILABLE
 while there is none, or if it lacks that listener. The first question of a kind creates its topic, and is answered when
-that is there.
-Not served: share groups, and transactional ids unless `experimental_transactions` is on. Clients that ask in batches
-(Java, franz-go) are told so with UNSUPPORTED_VERSION and a message. Older ones would ask again for ever: librdkafka
-takes only a failed authorisation for final, and shows the message beside it.
+that is there. A key that cannot be one of its kind is an INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from skidway.broker.api.call import answer_later
-from skidway.errors import CoordinatorNotAvailable, ErrorCode, ProtocolError
+from skidway.errors import CoordinatorNotAvailable, ErrorCode, InvalidRequest, ProtocolError
 from skidway.steps import Steps
 from skidway.wire.schema.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -26,14 +23,13 @@ if TYPE_CHECKING:
     from skidway.broker.services import Services
 
 BATCHED_SINCE = 4
-TRANSACTION = 1
-NO_TRANSACTIONS = "transactions are not available in this version of Skidway"
+SHARE, SHARES_SINCE = 2, 6
 
 
 def handle(node: Services, call: Call, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponse | None]:
     coordinators = node.coordinators_of(request.key_type)
-    if coordinators is None:
-        return (yield from _response(call, request, partial(_none_of_this_kind, call.version, request.key_type)))
+    if coordinators is None or (request.key_type == SHARE and call.version < SHARES_SINCE):
+        return (yield from _response(call, request, partial(_none_of_this_kind, request.key_type)))
 
     def answer(error: ProtocolError | None) -> None:
         found = partial(_found, coordinators, call.caller.listener, error)
@@ -63,11 +59,7 @@ def _response(
     )
 
 
-def _none_of_this_kind(version: int, key_type: int, key: str) -> Coordinator:
-    if key_type == TRANSACTION:
-        batched = version >= BATCHED_SINCE
-        code = ErrorCode.UNSUPPORTED_VERSION if batched else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return Coordinator(key, -1, "", -1, code, NO_TRANSACTIONS)
+def _none_of_this_kind(key_type: int, key: str) -> Coordinator:
     message = f"coordinators of type {key_type} are not available"
     return Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, message)
 
@@ -78,8 +70,9 @@ def _found(
     if error is not None:
         return Coordinator(key, -1, "", -1, CoordinatorNotAvailable.code, error.message)
     try:
+        coordinators.kind.check_key(key)
         broker = coordinators.find(key)
-    except CoordinatorNotAvailable as refusal:
+    except (CoordinatorNotAvailable, InvalidRequest) as refusal:
         return Coordinator(key, -1, "", -1, refusal.code, refusal.message)
     endpoint = broker.endpoint(listener)
     if endpoint is None:

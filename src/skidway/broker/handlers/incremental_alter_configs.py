@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skidway.broker.api import log_levels
-from skidway.broker.api.in_parts import ask_in_parts, parts_of
-from skidway.errors import ProtocolError
+from skidway.broker.handlers.alter_configs import alter_in_parts
 from skidway.metadata.configs import SETTINGS_MAX
-from skidway.metadata.operations import ConfigChange, ConfigsAltered, IncrementalAlterConfigs
+from skidway.metadata.operations import ConfigChange, IncrementalAlterConfigs
 from skidway.steps import Steps
 from skidway.wire.schema.incremental_alter_configs import (
     AlterConfigsResource,
@@ -35,23 +34,12 @@ def handle(
 
 def _alter_in_parts(node: Services, call: Call, request: IncrementalAlterConfigsRequest) -> Steps[None]:
     response = IncrementalAlterConfigsResponse()
-
-    def take(part: list[AlterConfigsResource], reply: list[ConfigsAltered] | ProtocolError) -> None:
-        if isinstance(reply, ProtocolError):
-            reply = [
-                ConfigsAltered(resource.resource_type, resource.resource_name, reply.code, reply.message)
-                for resource in part
-            ]
-        response.responses += [
-            AlterConfigsResourceResponse(result.error, result.message, result.resource_type, result.resource_name)
-            for result in reply
-        ]
-
-    yield from ask_in_parts(
-        lambda operation, answer: node.controller.carry_out(operation, call.now_ms, answer),
-        (yield from parts_of(request.resources, lambda resource: 1 + min(len(resource.configs), SETTINGS_MAX))),
+    yield from alter_in_parts(
+        node,
+        call,
+        request.resources,
         lambda part: IncrementalAlterConfigs([_change(resource) for resource in part], request.validate_only),
-        take,
+        lambda *answer: response.responses.append(AlterConfigsResourceResponse(*answer)),
         lambda: call.reply(response),
     )
 

@@ -2,7 +2,6 @@
 producer id in the next epoch, by its coordinator.
 
 Without a transactional id no epoch is ever raised: a producer that asks again gets a new id.
-Not served: transactional ids, unless `experimental_transactions` is on.
 """
 
 from __future__ import annotations
@@ -38,9 +37,6 @@ def _init_transactional(
 ) -> InitProducerIdResponse | None:
     if not transactional_id:
         return _refused(ErrorCode.INVALID_REQUEST)
-    if not node.world.settings.experimental_transactions:
-        # Of all refusals the one every client takes for final. Most learn from FindCoordinator what is the matter.
-        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
     def answer(reply: Producer | ProtocolError) -> None:
         if isinstance(reply, ProtocolError):

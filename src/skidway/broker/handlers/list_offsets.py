@@ -18,9 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from skidway.broker.api.call import answer_later
+from skidway.broker.reads.consumers import bound_of
 from skidway.broker.reads.ends import when_committed
-from skidway.broker.reads.isolation import bound_of
 from skidway.errors import ErrorCode, LeaderNotAvailable, OffsetNotAvailable, ProtocolError, UnsupportedVersion
+from skidway.log import lookup
 from skidway.log.bounds import Bound
 from skidway.replica.leader import Leader
 from skidway.steps import Steps
@@ -139,7 +140,9 @@ def _look_up(
         # By time a follower finds what clients find.
         below = Bound.HIGH_WATERMARK if upto is Bound.END else upto
         found = yield from (
-            log.offset_of_max_timestamp(below) if largest else log.offset_for_timestamp(timestamp, below)
+            lookup.offset_of_max_timestamp(log, below)
+            if largest
+            else lookup.offset_for_timestamp(log, timestamp, below)
         )
         # Another node may lead since.
         partition.leader.check_epoch(asked.current_leader_epoch)

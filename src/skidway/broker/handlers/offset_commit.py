@@ -6,20 +6,25 @@ committed by one record batch, or none of them: InvalidCommitOffsetSize where it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from skidway.broker.api.call import answer_later
-from skidway.broker.coordinators.groups import commit
+from skidway.broker.coordinators.groups import preparation
 from skidway.errors import ErrorCode, ProtocolError
 from skidway.groups.operations import CommitOffsets, OffsetToCommit
+from skidway.metadata.image import Image
 from skidway.steps import Steps
 from skidway.wire.schema.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+)
+from skidway.wire.schema.txn_offset_commit import (
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponsePartition,
 )
 
 if TYPE_CHECKING:
@@ -27,38 +32,25 @@ if TYPE_CHECKING:
     from skidway.broker.services import Services
 
 TOPIC_IDS_SINCE = 10
+ANSWERS_PER_STEP = 100
+Answer = TypeVar("Answer", OffsetCommitResponsePartition, TxnOffsetCommitResponsePartition)
 
 
 def handle(node: Services, call: Call, request: OffsetCommitRequest) -> Steps[OffsetCommitResponse | None]:
     response = OffsetCommitResponse()
-    offsets: list[OffsetToCommit] = []
-    answers: list[OffsetCommitResponsePartition] = []
-    """To each of the offsets."""
-    for topic in request.topics:
-        entry = OffsetCommitResponseTopic(topic.name, topic.topic_id)
-        response.topics.append(entry)
-        name, missing = _name_of(node, call.version, topic)
-        count = 0 if name is None else len(node.image.topics[name].partitions)
-        for partition in topic.partitions:
-            answered = OffsetCommitResponsePartition(partition.partition_index, ErrorCode.NONE)
-            entry.partitions.append(answered)
-            if name is None:
-                answered.error_code = missing
-            elif not 0 <= partition.partition_index < count:
-                answered.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                offsets.append(_to_commit(name, partition))
-                answers.append(answered)
-            yield None
+    offsets, answers = yield from offsets_to_commit(
+        node.image,
+        request.topics,
+        call.version >= TOPIC_IDS_SINCE,
+        lambda *topic: response.topics.append(OffsetCommitResponseTopic(*topic)),
+        OffsetCommitResponsePartition,
+    )
     if request.topics and not offsets:
         return response
 
-    def finish(reply: list[ErrorCode] | ProtocolError) -> Steps[OffsetCommitResponse]:
+    def respond(reply: list[ErrorCode] | ProtocolError) -> None:
         codes = [reply.code] * len(answers) if isinstance(reply, ProtocolError) else reply
-        for answered, code in zip(answers, codes, strict=True):
-            answered.error_code = code
-            yield None
-        return response
+        fill_in_and_reply(node, call, response, answers, codes)
 
     operation = CommitOffsets(
         request.group_id,
@@ -69,28 +61,70 @@ def handle(node: Services, call: Call, request: OffsetCommitRequest) -> Steps[Of
         request.retention_time_ms,
         call.version,
     )
-    yield from commit(
-        node.groups,
-        node.topics,
-        operation,
-        call.now_ms,
-        lambda reply: answer_later(node.world.slices, call, finish(reply)),
-    )
+    try:
+        partition, preparing = preparation(node.groups, node.topics, operation)
+        prepared = yield from preparing
+    except ProtocolError as error:
+        respond(error)
+    else:
+        node.groups.submit(partition, prepared, call.now_ms, respond)
     return None
 
 
-def _to_commit(topic: str, asked: OffsetCommitRequestPartition) -> OffsetToCommit:
-    return OffsetToCommit(
-        topic,
-        asked.partition_index,
-        asked.committed_offset,
-        asked.committed_leader_epoch,
-        asked.committed_metadata or "",
-    )
+def offsets_to_commit(
+    image: Image,
+    topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic],
+    by_id: bool,
+    answer_topic: Callable[[str, bytes, list[Answer]], object],
+    answer_partition: Callable[[int, int], Answer],
+) -> Steps[tuple[list[OffsetToCommit], list[Answer]]]:
+    """Of both requests that commit offsets: those of partitions that exist, and where the answer to each belongs. The
+    others are refused."""
+    offsets: list[OffsetToCommit] = []
+    answers: list[Answer] = []
+    begun = False
+    for topic in topics:
+        entries: list[Answer] = []
+        answer_topic(topic.name, topic.topic_id, entries)
+        known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
+        missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id and known is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for asked in topic.partitions:
+            if begun:
+                yield None
+            begun = True
+            answer = answer_partition(asked.partition_index, ErrorCode.NONE)
+            entries.append(answer)
+            if known is None or not 0 <= asked.partition_index < len(known.partitions):
+                answer.error_code = missing
+            else:
+                offsets.append(
+                    OffsetToCommit(
+                        known.name,
+                        asked.partition_index,
+                        asked.committed_offset,
+                        asked.committed_leader_epoch,
+                        asked.committed_metadata or "",
+                    )
+                )
+                answers.append(answer)
+    return offsets, answers
 
 
-def _name_of(node: Services, version: int, topic: OffsetCommitRequestTopic) -> tuple[str | None, ErrorCode]:
-    if version >= TOPIC_IDS_SINCE:
-        known = node.image.topics_by_id.get(topic.topic_id)
-        return (None if known is None else known.name), ErrorCode.UNKNOWN_TOPIC_ID
-    return (topic.name if topic.name in node.image.topics else None), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def fill_in_and_reply(
+    node: Services, call: Call, response: object, answers: Sequence[Answer], codes: Sequence[int]
+) -> None:
+    """Reply with the response that the answers are in, in steps if they are many."""
+    if len(answers) > ANSWERS_PER_STEP:
+        answer_later(node.world.slices, call, _filled_in(response, answers, codes))
+        return
+    for answer, code in zip(answers, codes, strict=True):
+        answer.error_code = code
+    call.reply(response)
+
+
+def _filled_in(response: object, answers: Sequence[Answer], codes: Sequence[int]) -> Steps[object]:
+    for number, (answer, code) in enumerate(zip(answers, codes, strict=True), 1):
+        answer.error_code = code
+        if not number % ANSWERS_PER_STEP:
+            yield None
+    return response

@@ -71,7 +71,8 @@ def handle(
         _send_elsewhere(node, call, request)
     transactional_id = request.transactional_id
     if transactional_id is not None:
-        if have_two_producers(request):
+        topics = request.topic_data
+        if (len(topics) > 1 or (topics and len(topics[0].partition_data) > 1)) and have_two_producers(request):
             return _refuse_all(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if acks == 1:
             request.acks = ACKS_ALL
@@ -245,8 +246,6 @@ class Production:
     def _ask(self, transactional_id: str) -> Steps[list[ErrorCode]]:
         """A code for each batch that waits."""
         node, waiting, size = self._node, self._node.waiting, self._size
-        if not node.world.settings.experimental_transactions:
-            return [ErrorCode.INVALID_TXN_STATE] * len(self._questioned)
         if waiting.questioned_bytes + size > node.world.limits.receive_bytes_max:
             return [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(self._questioned)
         waiting.questioned_bytes += size
@@ -269,7 +268,6 @@ def _refuse(
 ) -> PartitionProduceResponse:
     if request.acks == NO_ACKS:
         raise Hangup(f"a produce request with acks=0 failed: {error}") from error
-    call.route.refusals += 1
     if isinstance(error, StorageError) and partition is not None:
         node.room.on_refused(partition, error)
     return _refusal(index, error)

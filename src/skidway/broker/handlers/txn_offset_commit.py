@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skidway.broker.api.call import answer_later
 from skidway.broker.coordinators.offset_transactions import OffsetTransactions
+from skidway.broker.handlers.offset_commit import fill_in_and_reply, offsets_to_commit
 from skidway.errors import ErrorCode
-from skidway.groups.operations import CommitOffsetsInTransaction, OffsetToCommit
+from skidway.groups.operations import CommitOffsetsInTransaction
 from skidway.runtime.log_store import Producer
 from skidway.steps import Steps
 from skidway.wire.schema.txn_offset_commit import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -39,34 +37,19 @@ TOPIC_IDS_SINCE = 6
 
 def handle(node: Services, call: Call, request: TxnOffsetCommitRequest) -> Steps[TxnOffsetCommitResponse | None]:
     response = TxnOffsetCommitResponse()
-    offsets: list[OffsetToCommit] = []
-    answers: list[TxnOffsetCommitResponsePartition] = []
-    """To each of the offsets."""
-    for topic in request.topics:
-        entry = TxnOffsetCommitResponseTopic(topic.name, topic.topic_id)
-        response.topics.append(entry)
-        name, missing = _name_of(node, call.version, topic)
-        count = 0 if name is None else len(node.image.topics[name].partitions)
-        for partition in topic.partitions:
-            answered = TxnOffsetCommitResponsePartition(partition.partition_index, ErrorCode.NONE)
-            entry.partitions.append(answered)
-            if name is None:
-                answered.error_code = missing
-            elif not 0 <= partition.partition_index < count:
-                answered.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                offsets.append(_to_commit(name, partition))
-                answers.append(answered)
-            yield None
+    offsets, answers = yield from offsets_to_commit(
+        node.image,
+        request.topics,
+        call.version >= TOPIC_IDS_SINCE,
+        lambda *topic: response.topics.append(TxnOffsetCommitResponseTopic(*topic)),
+        TxnOffsetCommitResponsePartition,
+    )
     if not offsets:
         return response
 
-    def finish(reply: list[ErrorCode] | ErrorCode) -> Steps[TxnOffsetCommitResponse]:
+    def respond(reply: list[ErrorCode] | ErrorCode) -> None:
         codes = reply if isinstance(reply, list) else [_code(reply, call.version)] * len(answers)
-        for answered, code in zip(answers, codes, strict=True):
-            answered.error_code = code
-            yield None
-        return response
+        fill_in_and_reply(node, call, response, answers, codes)
 
     producer = Producer(request.producer_id, request.producer_epoch)
     operation = CommitOffsetsInTransaction(
@@ -81,9 +64,7 @@ def handle(node: Services, call: Call, request: TxnOffsetCommitRequest) -> Steps
     offset_transactions = OffsetTransactions(
         node.groups, node.questions, node.waiting, request.transactional_id, producer, call.version >= ADDS_SINCE
     )
-    yield from offset_transactions.commit(
-        node.topics, operation, call.now_ms, lambda reply: answer_later(node.world.slices, call, finish(reply))
-    )
+    yield from offset_transactions.commit(node.topics, operation, call.now_ms, respond)
     return None
 
 
@@ -104,20 +85,3 @@ def _code(code: ErrorCode, version: int) -> ErrorCode:
             is_known = version >= LOADING_SINCE
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_known else ErrorCode.COORDINATOR_NOT_AVAILABLE
     return code
-
-
-def _to_commit(topic: str, asked: TxnOffsetCommitRequestPartition) -> OffsetToCommit:
-    return OffsetToCommit(
-        topic,
-        asked.partition_index,
-        asked.committed_offset,
-        asked.committed_leader_epoch,
-        asked.committed_metadata or "",
-    )
-
-
-def _name_of(node: Services, version: int, topic: TxnOffsetCommitRequestTopic) -> tuple[str | None, ErrorCode]:
-    if version >= TOPIC_IDS_SINCE:
-        known = node.image.topics_by_id.get(topic.topic_id)
-        return (None if known is None else known.name), ErrorCode.UNKNOWN_TOPIC_ID
-    return (topic.name if topic.name in node.image.topics else None), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -10,8 +10,9 @@ from skidway.broker.events import Report
 from skidway.broker.partitions.news import PartitionMetadataRewritten, StrayLogKept
 from skidway.broker.partitions.whereabouts import Whereabouts
 from skidway.log.compaction.swapping import SEGMENT_SUFFIXES
+from skidway.log.directories import directory_name
 from skidway.log.durability.checkpoints import DAMAGED, LEADER_EPOCHS, PARTITION_METADATA, TRUNCATED, WAS_DAMAGED
-from skidway.log.logs import Logs, directory_name
+from skidway.log.logs import Logs
 from skidway.metadata.image import Image
 from skidway.ports import Clock
 from skidway.replica.news import LogSetAside
@@ -56,7 +57,9 @@ class FoundLogs:
                 self._report(PartitionMetadataRewritten(directory_name(name, index), damage))
                 return
         unborn = logs.is_unborn(name, index)
-        if topic_id in self._removed or (unborn and logs.is_empty(name, index) and self._is_ours(name, index)):
+        if topic_id in self._removed or (
+            unborn and logs.directories.is_empty((name, index)) and self._is_ours(name, index)
+        ):
             logs.discard(name, index, self._clock.wall_ms())
         elif unborn or topic is None or index >= len(topic.partitions) or topic_id not in (None, topic.id):
             kept = logs.set_aside(name, index)

@@ -76,7 +76,9 @@ class Guards:
 
     def on_marker(self, producer_id: int, epoch: int) -> None:
         """A transaction of the producer has ended."""
-        for guard in list(self._standing.get(producer_id, {}).values()):
+        if producer_id not in self._standing:
+            return
+        for guard in list(self._standing[producer_id].values()):
             if guard.epoch < epoch or (guard.epoch == epoch and not guard.bumps):
                 guard.is_over = True
                 self._remove(guard)

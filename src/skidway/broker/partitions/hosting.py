@@ -26,12 +26,12 @@ from skidway.broker.partitions.producer_budget import ProducerBudget
 from skidway.broker.partitions.topic_settings import TopicSettings
 from skidway.broker.partitions.whereabouts import Whereabouts
 from skidway.broker.settings import NodeSettings
-from skidway.broker.turn import TurnNotes
 from skidway.errors import NotLeaderOrFollower, ProtocolError, StorageError, UnknownTopicOrPartition
 from skidway.limits import Limits
+from skidway.log.directories import directory_name
 from skidway.log.durability.sync import NO_DESCRIPTORS, SyncTicket
 from skidway.log.log import Log
-from skidway.log.logs import Logs, directory_name
+from skidway.log.logs import Logs
 from skidway.log.recovery import settling
 from skidway.metadata.image import Image, Topic
 from skidway.metadata.topic_configs import TopicConfig
@@ -39,6 +39,7 @@ from skidway.ports import Clock
 from skidway.replica.news import DirectoryMissing, LogCut
 from skidway.replica.role import PartitionRole
 from skidway.runtime.backlog import Backlog
+from skidway.runtime.turn import TurnNotes
 
 
 class Observer(Protocol):
@@ -234,7 +235,7 @@ class Hosting:
         elif not log.quarantined:
             try:
                 # What came after may be on no other replica; the leader will tell.
-                log.begin_at(self._logs.saved_watermarks.get((topic.name, index), 0))
+                log.begin_at(self._logs.offsets.watermarks.get((topic.name, index), 0))
             except (StorageError, OSError) as error:
                 settling.give_up(log, str(error))
         if log.quarantined:

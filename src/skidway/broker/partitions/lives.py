@@ -12,8 +12,9 @@ new topic of the same name, or the same partition that comes back, has to wait f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 if TYPE_CHECKING:
     from skidway.broker.partitions.partition import Partition
@@ -25,23 +26,20 @@ Place = tuple[str, int]
 """A directory: the name of a topic, and the index."""
 
 
-@dataclass(slots=True)
-class Opening:
+class Opening(msgspec.Struct):
     """It waits for its turn."""
 
     missed: str | None = None
     """Why the last try failed, if this is another one."""
 
 
-@dataclass(slots=True)
-class Missing:
+class Missing(msgspec.Struct):
     """It should be here and could not be opened. Tried again now and then."""
 
     why: str
 
 
-@dataclass(slots=True)
-class Settling:
+class Settling(msgspec.Struct):
     """Its log is being synced after a crash: until then it has no part in anything."""
 
     partition: Partition
@@ -49,13 +47,11 @@ class Settling:
     """What it was opened with."""
 
 
-@dataclass(slots=True)
-class Serving:
+class Serving(msgspec.Struct):
     partition: Partition
 
 
-@dataclass(slots=True)
-class Removing:
+class Removing(msgspec.Struct):
     """Deleted or given up; its directory still has its name."""
 
     partition: Partition

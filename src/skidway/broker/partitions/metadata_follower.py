@@ -5,7 +5,7 @@ The image follows the records. Before partitions are opened (`Hosting.start`) no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from skidway.broker.partitions.hosting import Hosting, Observer
 from skidway.broker.partitions.lives import Key
@@ -16,6 +16,7 @@ from skidway.wire.message import Message
 from skidway.wire.schema.metadata_records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
+    FeatureLevelRecord,
     FenceBrokerRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -41,6 +42,8 @@ class MetadataFollower:
         self._partitions = hosting.partitions
         self._topic_settings = hosting.topic_settings
         self._observer = observer
+        self.on_features_changed: Callable[[], None] = lambda: None
+        """A level of the whole cluster is another."""
 
     def publish(self, records: Sequence[Message], wall_ms: int) -> None:
         """Follow records that are committed."""
@@ -70,6 +73,8 @@ class MetadataFollower:
                 self._reconfigure(record)
             elif isinstance(record, ABOUT_BROKERS):
                 self._follow_brokers()
+            elif isinstance(record, FeatureLevelRecord):
+                self.on_features_changed()
         self._follow_changes(changed, wall_ms)
         if deleted or any(isinstance(record, PartitionRecord) for record in records):
             self._observer.on_topics_changed(deleted)
@@ -81,6 +86,7 @@ class MetadataFollower:
         if not self._hosting.begun:
             return
         self._topic_settings.on_changed()
+        self.on_features_changed()
         for topic in deleted:
             self._hosting.remove_topic(topic.id, wall_ms)
         self._follow_brokers()

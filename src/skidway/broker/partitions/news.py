@@ -1,18 +1,16 @@
 """What a node reports of the partitions stored here: for the operators' log."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(slots=True, frozen=True)
-class PartitionOffline:
+class PartitionOffline(Struct, frozen=True):
     """It should be here, and its log could not be opened."""
 
     partition: str
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class PartitionQuarantined:
+class PartitionQuarantined(Struct, frozen=True):
     """Its log cannot be believed."""
 
     partition: str
@@ -21,46 +19,40 @@ class PartitionQuarantined:
     """There is no other replica."""
 
 
-@dataclass(slots=True, frozen=True)
-class PartitionUnavailable:
+class PartitionUnavailable(Struct, frozen=True):
     """The copy here is damaged, and no other replica may lead."""
 
     partition: str
 
 
-@dataclass(slots=True, frozen=True)
-class CopyRestored:
+class CopyRestored(Struct, frozen=True):
     """A damaged copy was fetched from the leader, and is in sync."""
 
     partition: str
 
 
-@dataclass(slots=True, frozen=True)
-class FilesChanged:
+class FilesChanged(Struct, frozen=True):
     """Another program removed files of a partition that is open."""
 
     partition: str
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class BatchRejected:
+class BatchRejected(Struct, frozen=True):
     """The disk refused a batch. Producers retry, so there are many of these."""
 
     partition: str
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class StrayLogKept:
+class StrayLogKept(Struct, frozen=True):
     """A log belongs to no topic, and could not be renamed."""
 
     directory: str
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class PartitionMetadataRewritten:
+class PartitionMetadataRewritten(Struct, frozen=True):
     """The file partition.metadata was damaged or missing."""
 
     directory: str

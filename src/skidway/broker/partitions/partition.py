@@ -7,14 +7,15 @@ lead it refuses everything, so that nobody else has to ask.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from skidway.broker.partitions.guards import Guard
+from skidway.broker.partitions.marker_batches import MarkerBatches
 from skidway.broker.partitions.producer_budget import ProducerBudget
 from skidway.broker.partitions.producer_checks import ProducerChecks
 from skidway.broker.partitions.refusals import Refusals
 from skidway.broker.partitions.traffic import Traffic
-from skidway.broker.turn import TurnNotes
 from skidway.errors import (
     InvalidTopic,
     NotEnoughReplicas,
@@ -25,12 +26,14 @@ from skidway.errors import (
     UnknownLeaderEpoch,
 )
 from skidway.limits import Limits
+from skidway.log import following, truncation
 from skidway.log.bounds import Bound
+from skidway.log.directories import partition_metadata
+from skidway.log.durability import checkpointing
 from skidway.log.durability.checkpoints import PARTITION_METADATA
 from skidway.log.durability.sync import SyncTicket, mark_damaged
 from skidway.log.health import SOUND, Quarantined
 from skidway.log.log import Log
-from skidway.log.logs import partition_metadata
 from skidway.log.settings import LogSettings
 from skidway.metadata.topic_configs import TopicConfig
 from skidway.metadata.topic_names import is_internal
@@ -40,28 +43,23 @@ from skidway.records.batch import (
     TRANSACTIONAL_BIT,
     BatchHeader,
     TimestampType,
-    read_header,
-    set_timestamps,
 )
-from skidway.records.control import EndTransaction, end_transaction_batch
 from skidway.records.validation import TopicRules, Validated, validate
 from skidway.replica.follower import NEVER_MS
 from skidway.replica.leader import ACKS_ALL, Damaged, Leader, Leadership, NotLeading, Proposal
 from skidway.replica.role import PartitionRole
 from skidway.replica.throttle import Throttle
 from skidway.runtime.log_store import Marker
+from skidway.runtime.turn import TurnNotes
 from skidway.steps import Steps
 
 INDEX_ENTRY_BYTES = 8
 UNPACKED_RATIO_MAX = 32
 """A batch that has to be opened may unpack to this many times the largest message."""
-LEGACY_MARKERS = 0
-"""The transaction version of markers that may end a transaction of their own epoch."""
 NO_ROLE = PartitionRole(-1, -1, -1, [], [], {})
 
 
-@dataclass(slots=True)
-class Appended:
+class Appended(msgspec.Struct):
     """Where a batch stands in the log."""
 
     base_offset: int
@@ -70,8 +68,7 @@ class Appended:
     """The broker's time on LogAppendTime topics, -1 on others."""
 
 
-@dataclass(slots=True)
-class Unverified:
+class Unverified(msgspec.Struct):
     """A batch that its transaction's coordinator has to be asked about. It waits under the guard (`Guards.leave`)."""
 
     guard: Guard
@@ -271,17 +268,17 @@ class Partition:
                         raise log.refusal()
                     self.refusals.taken(header)
                     return Appended(original, end_offset, -1)
-            if header.attributes & TRANSACTIONAL_BIT:
+            if header.attributes & TRANSACTIONAL_BIT and not (transactional_id and log.producers.continues(header)):
                 guard = self.checks.question(header, transactional_id, produce_version, asked, wall_ms)
                 if guard is not None:
                     return Unverified(guard, checked)
                 if asked is not None and (leftover := self.checks.leftover(header)) is not None:
-                    self.write_marker(header.producer_id, *leftover, LEGACY_MARKERS, wall_ms)
+                    self.write_marker(MarkerBatches(leftover, wall_ms))
             base_offset = self.append(batch, header, wall_ms)
         except (StorageError, NotEnoughReplicas, NotLeaderOrFollower, ThrottlingQuotaExceeded) as error:
             self.refusals.note(records, error, wall_ms)
             raise
-        if self.refusals:
+        if self.refusals.first:
             self.refusals.taken(header)
         append_time_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else -1
         return Appended(base_offset, log.end_offset, append_time_ms)
@@ -304,17 +301,17 @@ class Partition:
                 self.turn.wants_sync(self)
         return base_offset
 
-    def write_marker(
-        self, producer_id: int, producer_epoch: int, marker: EndTransaction, transaction_version: int, wall_ms: int
-    ) -> int:
+    def write_marker(self, batches: MarkerBatches) -> int:
         """End a transaction, in internal topics too; returns the end offset, as `produce`. Errors: not written."""
         self.leader.admit(ACKS_ALL)
-        if self.log.health is not SOUND:
-            raise self.log.refusal()
-        self.log.producers.check_marker(producer_id, producer_epoch, marker, transaction_version)
-        batch = marker_batch(producer_id, producer_epoch, marker, self.rules.timestamp_type, wall_ms)
-        end_offset = self.append(batch, read_header(batch), wall_ms) + 1
-        self.checks.guards.on_marker(producer_id, producer_epoch)
+        log = self.log
+        if log.health is not SOUND:
+            raise log.refusal()
+        (producer_id, epoch), end, transaction_version = batches.marker
+        log.producers.check_marker(producer_id, epoch, end, transaction_version)
+        batch, header = batches.of(self.rules.timestamp_type)
+        end_offset = self.append(batch, header, batches.wall_ms) + 1
+        self.checks.guards.on_marker(producer_id, epoch)
         return end_offset
 
     def divergence(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
@@ -371,7 +368,7 @@ class Partition:
         log = self.log
         before = log.end_offset
         try:
-            self.traffic.bytes_followed += log.append_fetched(records, wall_ms).size
+            self.traffic.bytes_followed += following.append(log, records, wall_ms).size
         finally:
             if (log.end_offset != before and log.is_flushed) or log.unsynced.is_crowded:
                 self.turn.wants_sync(self)
@@ -388,16 +385,16 @@ class Partition:
         """Give up everything from `offset` on: the leader does not have it. StorageError: not now, or never again if
         the log has failed by it."""
         if offset < self.log.start_offset:
-            self.log.restart_at(offset, wall_ms)
+            truncation.restart(self.log, offset, wall_ms)
         else:
-            self.log.truncate_to(offset, wall_ms)
+            truncation.truncate(self.log, offset, wall_ms)
         if self.log.is_flushed and self.log.synced_offset < self.log.end_offset:
             self.turn.wants_sync(self)
 
     def restart_at(self, offset: int, wall_ms: int) -> None:
         """Begin anew, empty, at `offset`: the leader has nothing that would follow what is here."""
         restore_directory(self.log.disk, self.log.directory, self.topic_id)
-        self.log.restart_at(offset, wall_ms)
+        truncation.restart(self.log, offset, wall_ms)
 
     def advance(self, high_watermark: int) -> None:
         """The watermark follows from what other nodes stored, or from what the leader says."""
@@ -417,7 +414,7 @@ class Partition:
 
     def begin_checkpoint(self) -> SyncTicket | None:
         """A sync that also saves what bounds the next recovery; it may run beside an ordinary one."""
-        ticket = self.log.checkpoint()
+        ticket = checkpointing.begin(self.log)
         if ticket is not None:
             self._tickets[ticket] = None
         return ticket
@@ -517,22 +514,12 @@ class Journal:
         return partition.append(batch, header, now_ms)
 
     def write_marker(self, marker: Marker, wall_ms: int) -> None:
-        producer_id, epoch = marker.producer
-        self._partition.write_marker(producer_id, epoch, marker.end, marker.transaction_version, wall_ms)
+        self._partition.write_marker(MarkerBatches(marker, wall_ms))
 
     def read(
         self, offset: int, max_bytes: int, upto: Bound = Bound.HIGH_WATERMARK, *, min_one: bool = True
     ) -> FileSlice | None:
         return self._partition.log.read(offset, max_bytes, upto, min_one=min_one)
-
-
-def marker_batch(
-    producer_id: int, producer_epoch: int, marker: EndTransaction, timestamp_type: TimestampType, wall_ms: int
-) -> bytearray:
-    batch = end_transaction_batch(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=wall_ms)
-    if timestamp_type == TimestampType.LOG_APPEND_TIME:
-        set_timestamps(batch, timestamp_type, wall_ms)
-    return batch
 
 
 def restore_directory(disk: Disk, directory: str, topic_id: bytes) -> None:

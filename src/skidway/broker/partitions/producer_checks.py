@@ -5,12 +5,20 @@ from __future__ import annotations
 from skidway.broker.partitions.guards import Guard, Guards
 from skidway.broker.partitions.producer_budget import ProducerBudget
 from skidway.broker.partitions.refusals import Refusals
-from skidway.errors import InvalidTransactionState, OutOfOrderSequence, TransactionalIdAuthorizationFailed
+from skidway.errors import (
+    InvalidTransactionState,
+    OutOfOrderSequence,
+    TransactionalIdAuthorizationFailed,
+    UnknownProducerId,
+)
 from skidway.limits import INT64_MAX
 from skidway.log.log import Log
 from skidway.records.batch import TRANSACTIONAL_BIT, BatchHeader
 from skidway.records.control import EndTransaction
+from skidway.runtime.log_store import Marker, Producer
 
+LEGACY_MARKERS = 0
+"""The transaction version of markers that may end a transaction of their own epoch."""
 BUMPING_VERSION = 12
 """Who produces with this version or a later one has its partitions added to its transaction by their leaders, and a new
 epoch for every transaction."""
@@ -38,13 +46,26 @@ class ProducerChecks:
             if (refusal := self._refusals.behind(header, wall_ms)) is None:
                 raise
             raise refusal from None
-        if original is None and not producers.knows(header.producer_id):
+        if original is not None:
+            if header.attributes & TRANSACTIONAL_BIT:
+                self._refuse_if_over(header, original)
+        elif not producers.knows(header.producer_id):
             refusal = self._refusals.behind(header, wall_ms) if self._refusals else None
             if refusal is not None:
                 raise refusal
             if not header.attributes & TRANSACTIONAL_BIT:
                 self._budget.admit(header.producer_id, wall_ms)
         return original
+
+    def _refuse_if_over(self, header: BatchHeader, original: int) -> None:
+        """A batch with the sequence of one whose transaction has ended is not that one sent again: nobody waits for its
+        answer any more. librdkafka (2.16) gives a sequence twice: where it aborts, it drops a batch that it sent and
+        got no answer for, and the next transaction's first batch gets the number. Kafka takes that for a repetition,
+        acknowledges it, and the transaction is committed without it. This error has librdkafka abort and go on."""
+        if not 0 <= self._log.producers.open_transaction(header.producer_id) <= original:
+            raise UnknownProducerId(
+                f"producer {header.producer_id} sent sequence {header.base_sequence} in a transaction that has ended"
+            )
 
     def _refuse_if_open(self, header: BatchHeader) -> None:
         """A plain batch among those of a transaction would be part of it, as readers see it."""
@@ -60,7 +81,7 @@ class ProducerChecks:
         if transactional_id is None:
             raise TransactionalIdAuthorizationFailed("a transactional batch in a request without a transactional id")
         producers = self._log.producers
-        if producers.in_transaction(header.producer_id, header.producer_epoch):
+        if producers.continues(header):
             return None
         bumps, is_known = produce_version >= BUMPING_VERSION, producers.knows(header.producer_id)
         if bumps and header.base_sequence and not is_known:
@@ -73,16 +94,20 @@ class ProducerChecks:
             self._budget.admit(header.producer_id, wall_ms)
         return None
 
-    def leftover(self, header: BatchHeader) -> tuple[int, EndTransaction] | None:
-        """What to abort before the batch is appended: epoch and marker.
+    def leftover(self, header: BatchHeader) -> Marker | None:
+        """What has to be aborted before the batch is appended.
 
         A transaction that the producer has open here in an older epoch is none of its coordinator's: that agreed to a
         later one. If the batch joined it, what was left over would be committed with it.
         """
-        left = self._log.producers.entries.get(header.producer_id)
-        if left is None or left.transaction_start < 0 or left.epoch >= header.producer_epoch:
+        producers = self._log.producers
+        if producers.open_transaction(header.producer_id) < 0:
             return None
-        return left.epoch, EndTransaction(committed=False, coordinator_epoch=max(left.coordinator_epoch, 0))
+        left = producers.entries[header.producer_id]
+        if left.epoch >= header.producer_epoch:
+            return None
+        end = EndTransaction(committed=False, coordinator_epoch=max(left.coordinator_epoch, 0))
+        return Marker(Producer(header.producer_id, left.epoch), end, LEGACY_MARKERS)
 
     def forget(self) -> None:
         """This node leads no more, or anew."""

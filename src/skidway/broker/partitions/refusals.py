@@ -6,7 +6,7 @@ epoch, and sends again what other partitions have but have not acknowledged yet.
 that is taken, or was not sent again for so long that nobody waits for it.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from skidway.errors import (
     ConcurrentTransactions,
@@ -25,8 +25,7 @@ KEPT_MS = 30_000
 SEQUENCES = 1 << 31
 
 
-@dataclass(slots=True)
-class _First:
+class _First(msgspec.Struct):
     """The refused batch that comes first."""
 
     epoch: int
@@ -37,14 +36,14 @@ class _First:
 
 
 class Refusals:
-    __slots__ = ("_first",)
+    __slots__ = ("first",)
 
     def __init__(self) -> None:
-        self._first: dict[int, _First] = {}
+        self.first: dict[int, _First] = {}
         """By producer."""
 
     def __bool__(self) -> bool:
-        return bool(self._first)
+        return bool(self.first)
 
     def note(self, records: Buffer, why: Refusal, wall_ms: int) -> None:
         """A batch was not taken. Nobody may have looked at it yet: what is no batch speaks for no producer."""
@@ -53,7 +52,7 @@ class Refusals:
         header = read_header(records)
         if header.producer_id < 0 or header.size != len(records) or not crc_matches(records):
             return
-        first = self._first
+        first = self.first
         known = self._waiting(header, wall_ms)
         if known is not None and is_behind(header.base_sequence, known.sequence):
             return
@@ -70,15 +69,15 @@ class Refusals:
 
     def taken(self, header: BatchHeader) -> None:
         """This batch is in the log. Those that were refused come behind it, or none is waited for any more."""
-        first = self._first.get(header.producer_id)
+        first = self.first.get(header.producer_id)
         if first is not None and not is_behind(first.sequence, header.base_sequence):
-            del self._first[header.producer_id]
+            del self.first[header.producer_id]
 
     def clear(self) -> None:
-        self._first.clear()
+        self.first.clear()
 
     def _waiting(self, header: BatchHeader, wall_ms: int) -> _First | None:
-        first = self._first.get(header.producer_id)
+        first = self.first.get(header.producer_id)
         if first is None or first.epoch != header.producer_epoch:
             return None
         return first if 0 <= wall_ms - first.refused_ms <= KEPT_MS else None

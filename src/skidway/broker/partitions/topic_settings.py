@@ -4,15 +4,16 @@ changed at run time."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from skidway.broker.settings import NodeSettings
 from skidway.limits import Limits
 from skidway.log.logs import Logs
-from skidway.metadata.broker_configs import LIMIT_NAMES, number
+from skidway.metadata.broker_configs import LIMIT_NAMES, number, verifies
 from skidway.metadata.config_keys import Defaults
 from skidway.metadata.image import Image
-from skidway.metadata.topic_configs import TopicConfig, resolve
+from skidway.metadata.topic_configs import QueueConfig, TopicConfig, resolve, resolve_queue
 from skidway.replica.throttle import Throttle
 
 
@@ -25,12 +26,14 @@ class TopicSettings:
         self.limits = limits
         self.leader_throttle = Throttle()
         self.follower_throttle = Throttle()
+        self.verifies_transactions = True
         self._node_id = settings.node_id
         self._image = image
         self._logs = logs
         self._on_limits = on_limits
         self._configs: dict[str, TopicConfig] = {}
         """Resolved once for all partitions of a topic; forgotten when a setting changes."""
+        self._queues: dict[str, QueueConfig] = {}
 
     @property
     def defaults(self) -> Defaults:
@@ -43,16 +46,27 @@ class TopicSettings:
             config = self._configs[topic] = resolve(self._image.topic_config(topic), self.defaults)
         return config
 
+    def queue(self, topic: str) -> QueueConfig:
+        config = self._queues.get(topic)
+        if config is None:
+            config = self._queues[topic] = resolve_queue(self._image.topic_config(topic))
+        return config
+
     def on_topic_removed(self) -> None:
         """Another of the same name may come."""
+        self._forget()
+
+    def _forget(self) -> None:
         self._configs.clear()
+        self._queues.clear()
 
     def on_changed(self) -> None:
         """The metadata says something new about a topic or a broker."""
-        self._configs.clear()
+        self._forget()
         defaults = self.defaults
         self.leader_throttle.rate = number("leader.replication.throttled.rate", defaults)
         self.follower_throttle.rate = number("follower.replication.throttled.rate", defaults)
+        self.verifies_transactions = verifies(defaults)
         changed = {field: number(name, defaults) for name, field in LIMIT_NAMES.items()}
         changed["connections_per_ip_max"] = min(changed["connections_per_ip_max"], changed["connections_max"])
         limits = replace(self.limits, **changed)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from skidway.broker.reads.isolation import bound_of
 from skidway.broker.reads.leader_hints import ELSEWHERE, NOBODY, address_of, leader_of, nearer_replica
 from skidway.broker.reads.poll import NO_RECORDS, FetchPoll, Reads
 from skidway.broker.reads.sessions import (
@@ -21,7 +20,7 @@ from skidway.broker.reads.sessions import (
     Sessions,
 )
 from skidway.errors import NotLeaderOrFollower, ProtocolError
-from skidway.log.bounds import Bound
+from skidway.log.bounds import HIGH_WATERMARK, LAST_STABLE, Bound
 from skidway.log.lookup import aborted_in
 from skidway.metadata.image import Image
 from skidway.ports import Random
@@ -44,6 +43,13 @@ RACK_SINCE = 11
 HINTS_SINCE = 16
 READ_ELSEWHERE_MS = 600_000
 """Twice as long as a reader stays with a replica before it asks the leader again, unless told otherwise."""
+
+READ_COMMITTED = 1
+
+
+def bound_of(isolation_level: int) -> Bound:
+    """How far a client may read."""
+    return LAST_STABLE if isolation_level == READ_COMMITTED else HIGH_WATERMARK
 
 
 class ConsumerSession(Session[FetchTarget]):
@@ -79,7 +85,7 @@ class ConsumerPoll(FetchPoll[FetchTarget]):
         super().__init__(fetches, call, request, session)
         self.rack = request.rack_id
         self.upto = bound_of(request.isolation_level)
-        if self.upto is Bound.LAST_STABLE:
+        if self.upto is LAST_STABLE:
             self.parking = fetches.reads.stable_parking
         self.from_replica = request.replica_id >= 0
         """A broker of before version 15, which cannot follow a leader here."""
@@ -101,7 +107,7 @@ class ConsumerPoll(FetchPoll[FetchTarget]):
             partition.leader.check_epoch(asked.current_leader_epoch)
         log = partition.log
         data = PartitionData(target.index, 0, log.high_watermark, log.last_stable_offset, log.start_offset)
-        data.aborted_transactions = [] if self.upto is Bound.LAST_STABLE else None
+        data.aborted_transactions = [] if self.upto is LAST_STABLE else None
         data.records = NO_RECORDS
         if self.rack and self._is_nearer_elsewhere(partition, asked.fetch_offset, data):
             return data
@@ -117,7 +123,7 @@ class ConsumerPoll(FetchPoll[FetchTarget]):
             data.records = records
             self.bytes_found += records.length
             partition.traffic.bytes_out += records.length
-            if self.upto is Bound.LAST_STABLE and (aborted := aborted_in(log, asked.fetch_offset, records)):
+            if self.upto is LAST_STABLE and (aborted := aborted_in(log, asked.fetch_offset, records)):
                 data.aborted_transactions = [AbortedTransaction(*entry) for entry in aborted]
         return data
 
@@ -133,8 +139,7 @@ class ConsumerPoll(FetchPoll[FetchTarget]):
         return True
 
     def refusal(self, target: FetchTarget, error: ProtocolError) -> PartitionData:
-        self.call.route.refusals += 1
-        no_transactions: list[AbortedTransaction] | None = [] if self.upto is Bound.LAST_STABLE else None
+        no_transactions: list[AbortedTransaction] | None = [] if self.upto is LAST_STABLE else None
         return PartitionData(target.index, error.code, -1, aborted_transactions=no_transactions)
 
     def must_wait(self) -> bool:

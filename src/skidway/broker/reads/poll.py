@@ -11,8 +11,9 @@ A fetch that has to look at many partitions does so in steps (`skidway.steps`), 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import msgspec
 
 from skidway.broker.api.call import answer_later
 from skidway.broker.reads.sessions import FULL_EPOCHS, TARGETS_PER_STEP, FetchTarget, Session, TopicKey
@@ -41,8 +42,7 @@ Reply = TypeVar("Reply")
 Position = TypeVar("Position", bound=FetchTarget)
 
 
-@dataclass(slots=True)
-class Reads:
+class Reads(msgspec.Struct):
     """What all fetches of a node share."""
 
     partitions: Partitions

@@ -11,12 +11,12 @@ from functools import partial
 
 from skidway.broker.cluster.peers import Peers
 from skidway.broker.partitions.partition import Partition
-from skidway.broker.turn import TurnNotes
 from skidway.broker.world import World
 from skidway.log.health import ReadOnly
 from skidway.metadata.image import NO_LEADER
 from skidway.replica.fetcher import Fetcher, Replica
 from skidway.runtime.timers import Timer
+from skidway.runtime.turn import TurnNotes
 from skidway.wire.message import Message
 
 CHANNEL = "replica-0"

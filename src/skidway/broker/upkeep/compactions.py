@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 from skidway.broker.partitions.hosting import Hosting
 from skidway.broker.partitions.partition import Partition
-from skidway.broker.turn import TurnNotes
 from skidway.broker.upkeep.news import CompactionFailed, LogCompacted, SegmentNotRolled
 from skidway.broker.world import World
 from skidway.errors import StorageError
+from skidway.log.compaction import cleaning
 from skidway.log.compaction.cleaning import CleanTicket, Compaction, Compactor, SwapTicket, roll_overdue
 from skidway.metadata.broker_configs import number
 from skidway.runtime.jobs import Job, Lane
+from skidway.runtime.turn import TurnNotes
 
 RETRY_MS = 600_000
 """How long a partition rests after its compaction failed: most often the disk was full."""
@@ -98,13 +99,13 @@ class Compactions:
         for partition in self._hosting.partitions:
             if not partition.log.settings.compact or self._rests(partition, now_ms):
                 continue
-            found = partition.log.compaction_candidate(wall_ms)
+            found = cleaning.candidate(partition.log, wall_ms)
             if found is not None and (best is None or (found.overdue, found.dirty_ratio) > best[:2]):
                 best = found.overdue, found.dirty_ratio, partition
         if best is None:
             return
         partition = best[2]
-        compaction = partition.log.begin_compaction(wall_ms, self._world.random.randbytes(8).hex())
+        compaction = cleaning.begin(partition.log, wall_ms, self._world.random.randbytes(8).hex())
         if compaction is None:
             return
         partition.compacting = True

@@ -3,61 +3,52 @@
 `hosted` is a partition or the metadata log. For the operators' log.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(slots=True, frozen=True)
-class SyncPutOff:
+class SyncPutOff(Struct, frozen=True):
     """Files could not be opened for a sync. It is tried again."""
 
     hosted: str
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class SyncWithoutCheckpoint:
+class SyncWithoutCheckpoint(Struct, frozen=True):
     hosted: str
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class CheckpointNotSaved:
+class CheckpointNotSaved(Struct, frozen=True):
     hosted: str
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class OffsetsNotSaved:
+class OffsetsNotSaved(Struct, frozen=True):
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class FilesNotRemoved:
+class FilesNotRemoved(Struct, frozen=True):
     """Of deleted partitions."""
 
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class FilesNotClosed:
+class FilesNotClosed(Struct, frozen=True):
     partition: str
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class SegmentNotRolled:
+class SegmentNotRolled(Struct, frozen=True):
     partition: str
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class RetentionFailed:
+class RetentionFailed(Struct, frozen=True):
     partition: str
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class SegmentsDeleted:
+class SegmentsDeleted(Struct, frozen=True):
     """By retention."""
 
     partition: str
@@ -65,24 +56,21 @@ class SegmentsDeleted:
     start_offset: int
 
 
-@dataclass(slots=True, frozen=True)
-class LogCompacted:
+class LogCompacted(Struct, frozen=True):
     partition: str
     end_offset: int
     dropped: int
     kept: int
 
 
-@dataclass(slots=True, frozen=True)
-class CompactionFailed:
+class CompactionFailed(Struct, frozen=True):
     partition: str
     why: str
     retried: bool
     """Before a restart."""
 
 
-@dataclass(slots=True, frozen=True)
-class SegmentUnread:
+class SegmentUnread(Struct, frozen=True):
     """The check could not read it, nor will it read the others of this log in this round."""
 
     hosted: str
@@ -90,15 +78,13 @@ class SegmentUnread:
     why: str
 
 
-@dataclass(slots=True, frozen=True)
-class MetadataDamaged:
+class MetadataDamaged(Struct, frozen=True):
     """The check found it."""
 
     damage: str
 
 
-@dataclass(slots=True, frozen=True)
-class BatchesChecked:
+class BatchesChecked(Struct, frozen=True):
     """A round of the check is over."""
 
     bytes_read: int

@@ -15,12 +15,12 @@ from typing import Protocol
 from skidway.broker.partitions.hosting import Hosting
 from skidway.broker.partitions.partition import Partition
 from skidway.broker.partitions.room import NO_ROOM
-from skidway.broker.turn import Synced, TurnNotes
 from skidway.broker.upkeep.news import SyncPutOff, SyncWithoutCheckpoint, UpkeepNews
 from skidway.log.durability.sync import NO_DESCRIPTORS, SyncTicket
 from skidway.ports import Clock
 from skidway.runtime.jobs import Job, Lane
 from skidway.runtime.timers import Timers
+from skidway.runtime.turn import Synced, TurnNotes
 
 RETRY_MS = 100
 
@@ -87,7 +87,7 @@ class Syncs:
                 ticket = hosted.begin_sync()
                 if ticket is not None:
                     jobs.append(self.job(hosted, ticket))
-                due = hosted.log.checkpoint_due and not self._settles(hosted)
+                due = hosted.log.saved.is_due(hosted.log.settings.checkpoint_bytes) and not self._settles(hosted)
                 if due and (ticket := hosted.begin_checkpoint()) is not None:
                     jobs.append(self.job(hosted, ticket))
             except OSError as error:

@@ -12,7 +12,6 @@ from skidway.broker.cluster.quorum_host import QuorumHost
 from skidway.broker.partitions.hosting import Hosting
 from skidway.broker.partitions.partition import Partition
 from skidway.broker.partitions.room import NO_ROOM
-from skidway.broker.turn import TurnNotes
 from skidway.broker.upkeep.news import (
     CheckpointNotSaved,
     FilesNotClosed,
@@ -24,12 +23,15 @@ from skidway.broker.upkeep.news import (
 from skidway.broker.upkeep.syncs import Syncs
 from skidway.broker.world import World
 from skidway.errors import StorageError
+from skidway.log import retention
+from skidway.log.durability import starts
 from skidway.log.durability.directory_work import FilesTicket, RemovalTicket
 from skidway.log.logs import Logs
 from skidway.quorum.snapshots import SnapshotTicket
 from skidway.runtime.age_clock import LEAP_MS
 from skidway.runtime.jobs import Job, Lane
 from skidway.runtime.slices import for_a_while
+from skidway.runtime.turn import TurnNotes
 
 _OVER = object()
 TURN_MS_MAX = 10
@@ -48,10 +50,11 @@ class Upkeep:
         quorum: QuorumHost,
         syncs: Syncs,
         fail: Callable[[str], None],
+        on_start_moved: Callable[[Partition], None],
         on_starts_saved: Callable[[], None],
     ) -> None:
-        """`fail` says that the data directory takes no more writes, `on_starts_saved` that the files that say where
-        logs begin were written."""
+        """`fail` says that the data directory takes no more writes, `on_start_moved` that a log begins later,
+        `on_starts_saved` that the files that say where logs begin were written."""
         self._world = world
         self._turn = turn
         self._logs = logs
@@ -59,6 +62,7 @@ class Upkeep:
         self._quorum = quorum
         self._syncs = syncs
         self._fail = fail
+        self._on_start_moved = on_start_moved
         self._on_starts_saved = on_starts_saved
         self._looked_ms = self._looked_wall_ms = 0
         """When producers were last looked through, by both clocks."""
@@ -89,7 +93,7 @@ class Upkeep:
             self._world.hand_out(Job(Lane.MAINTENANCE, ticket, self._on_snapshot))
         self.go_on()
         # First what makes room: on a full disk the rest may fail.
-        if (removal := self._logs.begin_removal(wall_ms)) is not None:
+        if (removal := self._logs.directories.begin_removal(wall_ms)) is not None:
             self._world.hand_out(Job(Lane.MAINTENANCE, removal, self._on_removed))
         self.save_offsets()
 
@@ -102,6 +106,17 @@ class Upkeep:
             # A DeleteRecords may wait for it, and maintenance may be thousands of checkpoints.
             self._world.hand_out(Job(Lane.SYNC, ticket, self._on_saved))
 
+    def on_stored(self, partition: Partition, *, start_awaited: bool) -> None:
+        """Something of it was synced. A start is saved only when everything below it is synced, so there may be one to
+        save now. If nobody waits for it (retention has moved it) the next save is early enough; a follower does not
+        know whether a deletion waits at its leader."""
+        if partition.removed:
+            return
+        if partition.log.synced_offset < partition.log.start_offset:
+            self._turn.wants_sync(partition)
+        if starts.is_unsaved(partition.log) and (start_awaited or not partition.leads):
+            self.save_offsets()
+
     def _on_snapshot(self, ticket: SnapshotTicket, error: OSError | None, now_ms: int) -> None:
         if error is None or error.errno in NO_ROOM:
             self._quorum.finish_snapshot(ticket, error)
@@ -110,7 +125,7 @@ class Upkeep:
 
     def _on_removed(self, ticket: RemovalTicket, error: OSError | None, now_ms: int) -> None:
         if error is not None:
-            self._logs.give_back_removal(ticket)
+            self._logs.directories.give_back_removal(ticket)
             self._world.report(FilesNotRemoved(str(error)))
 
     def _on_saved(self, ticket: FilesTicket, error: OSError | None, now_ms: int) -> None:
@@ -173,13 +188,14 @@ class Upkeep:
         log = partition.log
         log.producers.expire(wall_ms)
         try:
-            removed = log.apply_retention(age_ms)
+            removed = retention.apply(log, age_ms)
         except StorageError as error:
             self._world.report(RetentionFailed(str(partition), str(error)))
             return
-        log.delete_scheduled(age_ms)
+        log.doomed.schedule(age_ms, log.settings.file_delete_delay_ms)
         if removed:
             self._world.report(SegmentsDeleted(str(partition), len(removed), log.start_offset))
+            self._on_start_moved(partition)
         if log.dirty:
             self._turn.wants_sync(partition)
 

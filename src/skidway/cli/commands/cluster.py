@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from skidway.cli.counts import internal_among, of_brokers, of_partitions
+from skidway.cli.features import features
 from skidway.cli.health import health
 from skidway.cli.help.names import complete_broker, complete_topic
 from skidway.cli.options import DryRun
@@ -153,6 +154,7 @@ def describe(
 
 
 app.command(epilog="Example: skidway cluster health --wait 60")(health)
+app.command(epilog="Example: skidway cluster features --upgrade transaction.version=2")(features)
 
 
 @app.command(epilog="Example: skidway cluster drain 3")

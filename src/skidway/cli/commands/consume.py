@@ -18,10 +18,12 @@ from skidway.cli.output import (
     DEFAULT_TIMEOUT_S,
     Bootstrap,
     Timeout,
+    count_of,
     fail,
     friendly,
     misused,
     run,
+    warn,
 )
 from skidway.cli.places import EXPECTED, Beginning, End, Place, find, place_option
 from skidway.cli.reachable import Partials
@@ -200,10 +202,12 @@ def _polls(cluster: "Cluster", asked: Asked, partials: Partials) -> "Iterator[li
 
     positions: dict[tuple[str, int], int] = {}
     ends: dict[tuple[str, int], int] = {}
+    hidden: dict[str, dict[int, int]] = {}
     for topic in _matching(cluster, asked.topics) if asked.regex else asked.topics:
         chosen = partials.of(topic).choose(cluster, asked.partitions)
         begins = find(cluster, topic, chosen, asked.begin, asked.isolation_level)
         positions |= {(topic, partition): at for partition, at in begins.items()}
+        hidden[topic] = _hidden(cluster, asked, topic, chosen)
         if asked.stop is not None:
             stops = find(cluster, topic, chosen, asked.stop, asked.isolation_level)
             ends |= {(topic, partition): at for partition, at in stops.items()}
@@ -215,6 +219,31 @@ def _polls(cluster: "Cluster", asked: Asked, partials: Partials) -> "Iterator[li
         on_damaged=partials.leave_out,
     )
     yield from reader.read_polls(follow=asked.stop is None, until=ends)
+    for topic, held_back in hidden.items():
+        _tell_hidden(topic, held_back)
+
+
+def _hidden(cluster: "Cluster", asked: Asked, topic: str, chosen: list[int]) -> dict[int, int]:
+    """Where something lies behind the end of what is committed, and that end: the messages alone do not show it."""
+    from skidway.blocking_client.offsets import LATEST, offsets_at
+
+    if not isinstance(asked.stop, End) or asked.isolation_level != LEVELS[Isolation.READ_COMMITTED]:
+        return {}
+    # In this order: what is committed between the two answers is not taken for open.
+    ends = offsets_at(cluster, topic, chosen, LATEST, LEVELS[Isolation.READ_UNCOMMITTED])
+    stable = offsets_at(cluster, topic, chosen, LATEST, asked.isolation_level)
+    return {partition: stable[partition] for partition in sorted(stable) if stable[partition] < ends[partition]}
+
+
+def _tell_hidden(topic: str, hidden: dict[int, int]) -> None:
+    if not hidden:
+        return
+    partition, offset = next(iter(hidden.items()))
+    others = f" and {count_of(len(hidden) - 1, 'other partition')}" if len(hidden) > 1 else ""
+    warn(
+        f"{topic} partition {partition}{others}: a transaction is open from offset {offset} on, and what follows is "
+        "not shown; skidway transaction list --state Ongoing or skidway transaction hanging names it"
+    )
 
 
 def _group_reading(cluster: "Cluster", group: str, asked: Asked, partials: Partials, commit: bool) -> "GroupReading":

@@ -1,10 +1,14 @@
-"""`skidway group`: list and describe consumer groups, move their offsets, delete them."""
+"""`skidway group`: list and describe groups, move their offsets, change their settings, delete them.
+
+Consumer groups and share groups alike.
+"""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skidway.cli.config_names import assignment, group_names
 from skidway.cli.help.names import complete_group, complete_topic
 from skidway.cli.help.suggestions import with_suggestion
 from skidway.cli.options import DryRun, Execute, OnlyPartitions, Yes
@@ -27,13 +31,14 @@ from skidway.cli.output import (
 )
 from skidway.cli.places import EXPECTED, End, place_option
 from skidway.cli.resets import Move, Shift, Target, plan
+from skidway.cli.share_groups import print_share_group, share_document
 
 if TYPE_CHECKING:
     from skidway.blocking_client.cluster import Cluster
-    from skidway.blocking_client.groups import Group
+    from skidway.blocking_client.groups import Group, Groups
     from skidway.blocking_client.lag import Lag
 
-app = group("List, describe, reset and delete consumer groups.")
+app = group("List, describe, reset, alter and delete consumer groups and share groups.")
 
 Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="One group or more.", autocompletion=complete_group)]
 STATES = (
@@ -94,6 +99,7 @@ def list_groups(
 @friendly
 def describe(
     groups: Names,
+    configs: Annotated[bool, typer.Option("--configs", help="Show all settings, not only those set here.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -101,6 +107,9 @@ def describe(
     """Show the members of groups, and for each partition its owner, offsets and lag in messages and in time.
 
     Behind is the age of the first message that the group has not consumed.
+
+    Of a share group it shows where delivery starts, how many messages are locked, how often those that are not settled
+    were delivered (1:480 2:3 is 480 once and 3 twice), and the age of the oldest of them.
     """
     from skidway.blocking_client.errors import BrokerError
 
@@ -109,7 +118,7 @@ def describe(
     with _cluster(bootstrap, timeout) as cluster:
         for name in groups:
             try:
-                documents.append(_describe(cluster, name))
+                documents.append(_describe(cluster, name, all_configs=configs))
             except BrokerError as error:
                 failures.append(with_suggestion(error, bootstrap))
     if as_json:
@@ -145,30 +154,74 @@ def reset(
         ),
     ] = None,
     partition: OnlyPartitions = None,
+    share: Annotated[
+        bool, typer.Option("--share", help="It is a share group: if it is not there, it is created.")
+    ] = False,
     execute: Execute = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Move the committed offsets of a group. Without --execute it only shows the change."""
+    """Move the committed offsets of a group, or the start offsets of a share group.
+
+    Without --execute it only shows the change.
+    """
     from skidway.blocking_client.groups import Groups
+    from skidway.blocking_client.share_groups import ShareGroups
 
     if execute and dry_run:
         misused("--execute and --dry-run contradict each other: give one of them")
     target = _target(to, shift)
     with _cluster(bootstrap, timeout) as cluster:
         groups = Groups(cluster)
-        _refuse_live(groups, name, known=bool(topic))
-        moves = plan(cluster, groups, name, target, topic or [], partition or [])
+        is_share = _refuse_live(groups, name, share=share, known=bool(topic))
+        if is_share:
+            current = {place: found.start for place, found in ShareGroups(cluster).offsets(name).items()}
+        else:
+            current = {place: found.offset for place, found in groups.committed(name).items()}
+        moves = plan(cluster, current, name, target, topic or [], partition or [])
         if execute:
-            groups.commit(name, {(move.topic, move.partition): move.new for move in moves})
+            chosen = {(move.topic, move.partition): move.new for move in moves}
+            if is_share:
+                ShareGroups(cluster).alter(name, chosen)
+            else:
+                groups.commit(name, chosen)
     if as_json:
         print_json({"group": name, "executed": execute, "partitions": [_move_document(move) for move in moves]})
         return
     _print_moves(moves)
     done = f"group {name} reset" if execute else "dry run: nothing was changed; --execute does it"
     typer.echo(harmless(done))
+
+
+@app.command(epilog="Example: skidway group alter resizers -c share.record.lock.duration.ms=60000")
+@friendly
+def alter(
+    groups: Names,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE", help="A group setting; repeatable.")
+    ] = None,
+    reset: Annotated[
+        list[str] | None,
+        typer.Option("--reset", metavar="NAME", help="A setting that goes back to its default; repeatable."),
+    ] = None,
+    dry_run: DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Change settings of groups. A group need not exist yet."""
+    from skidway.blocking_client.admin import DELETE, SET, Admin, ConfigChange
+
+    changes = [ConfigChange(name, SET, value) for name, value in map(assignment, config or [])]
+    changes += [ConfigChange(name, DELETE) for name in reset or []]
+    if not changes:
+        misused("nothing to alter; give --config NAME=VALUE or --reset NAME")
+    with _cluster(bootstrap, timeout) as cluster:
+        for name in groups:
+            with group_names(change.name for change in changes):
+                Admin(cluster).alter_group(name, changes, validate_only=dry_run)
+            typer.echo(f"{name} could be altered" if dry_run else f"altered {name}")
 
 
 @app.command(epilog="Example: skidway group delete billing --yes")
@@ -179,7 +232,7 @@ def delete(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Delete groups that have no members, with their committed offsets."""
+    """Delete groups that have no members, with their offsets."""
     from skidway.blocking_client.errors import BrokerError
     from skidway.blocking_client.groups import Groups
 
@@ -188,7 +241,7 @@ def delete(
         if not yes:
             for name in groups:
                 Groups(cluster).describe(name)  # a wrong name ends the command before anything is asked
-            typer.confirm(f"delete {', '.join(groups)} with all committed offsets?", abort=True)
+            typer.confirm(f"delete {', '.join(groups)} with all offsets?", abort=True)
         for name in groups:
             try:
                 Groups(cluster).delete(name)
@@ -208,8 +261,9 @@ def _target(to: str | None, shift: int | None) -> Target:
     return place_option(to, End())
 
 
-def _refuse_live(groups: Any, name: str, *, known: bool) -> None:
-    """Members would go on from where they are and commit over it: brokers refuse that, and here is why."""
+def _refuse_live(groups: Any, name: str, *, share: bool, known: bool) -> bool:
+    """Whether it is a share group. Members would go on from where they are and commit over it: brokers refuse that, and
+    here is why."""
     from skidway.blocking_client.groups import NoSuchGroup
 
     try:
@@ -217,12 +271,19 @@ def _refuse_live(groups: Any, name: str, *, known: bool) -> None:
     except NoSuchGroup:
         if not known:
             raise
-        return
+        return share
+    if share and found.type != "share":
+        fail(f"group {name} is not a share group, it is a {found.type} group; leave --share out")
     if found.live:
-        reason = "its members would overwrite the reset with their commits; stop them first"
+        reason = (
+            "a share group is moved only while it has no members; stop them first"
+            if found.type == "share"
+            else "its members would overwrite the reset with their commits; stop them first"
+        )
         if any(member.instance_id is not None for member in found.members):
             reason += " (one with an instance id stays for its session timeout)"
         fail(f"group {name} is in use: {found.state}, {who(found)}; {reason}")
+    return found.type == "share"
 
 
 def who(group: "Group") -> str:
@@ -235,16 +296,39 @@ def who(group: "Group") -> str:
     return f"{count_of(len(group.members), 'member')} ({named})"
 
 
-def _describe(cluster: "Cluster", name: str) -> dict[str, Any]:
+def _describe(cluster: "Cluster", name: str, *, all_configs: bool) -> dict[str, Any]:
     from skidway.blocking_client.groups import Groups
-    from skidway.blocking_client.lag import measure
 
     groups = Groups(cluster)
     found = groups.describe(name)
-    lags = measure(cluster, found, groups.committed(name))
-    now_ms = time.time_ns() // 1_000_000
+    document = _members_document(found)
+    document |= share_document(cluster, found) if found.type == "share" else _lags_document(cluster, groups, found)
+    document["configs"] = _configs(cluster, found, all_configs=all_configs)
+    return document
+
+
+def _configs(cluster: "Cluster", found: "Group", *, all_configs: bool) -> list[dict[str, Any]]:
+    """Of its kind: a share group has no use for `consumer.…`, and it alone has dead letters."""
+    from skidway.blocking_client.admin import Admin
+    from skidway.blocking_client.errors import ClientError
+
+    try:
+        configs = Admin(cluster).group_configs(found.id)
+    except ClientError:
+        if all_configs:
+            raise
+        return []  # Kafka has settings of groups from 3.8 on
+    kinds = ("share.", "errors.") if found.type == "share" else (f"{found.type}.",)
+    return [
+        {"name": config.name, "value": config.value, "source": config.source}
+        for config in configs
+        if config.name.startswith(kinds) and (all_configs or config.source == "group")
+    ]
+
+
+def _members_document(found: "Group") -> dict[str, Any]:
     return {
-        "group": name,
+        "group": found.id,
         "state": found.state,
         "type": found.type,
         "protocol": found.protocol,
@@ -260,6 +344,15 @@ def _describe(cluster: "Cluster", name: str) -> dict[str, Any]:
             }
             for member in sorted(found.members, key=lambda member: (member.client_id, member.id))
         ],
+    }
+
+
+def _lags_document(cluster: "Cluster", groups: "Groups", found: "Group") -> dict[str, Any]:
+    from skidway.blocking_client.lag import measure
+
+    lags = measure(cluster, found, groups.committed(found.id))
+    now_ms = time.time_ns() // 1_000_000
+    return {
         "lag": sum(lag.messages or 0 for lag in lags),
         "behind_s": max((lag.seconds(now_ms) or 0.0 for lag in lags), default=0.0),
         "partitions": [_lag_document(lag, now_ms) for lag in lags],
@@ -283,6 +376,16 @@ def _lag_document(lag: "Lag", now_ms: int) -> dict[str, Any]:
 
 
 def _print_description(document: dict[str, Any]) -> None:
+    if document["type"] == "share":
+        print_share_group(document, age)
+    else:
+        _print_group(document)
+    if document["configs"]:
+        rows = [(config["name"], config["value"], config["source"]) for config in document["configs"]]
+        print_table(("setting", "value", "from"), rows)
+
+
+def _print_group(document: dict[str, Any]) -> None:
     members = document["members"]
     first = (document["group"], document["state"], document["type"], document["assignor"])
     typer.echo(harmless("  ".join(first)).rstrip())

@@ -14,8 +14,10 @@ import typer
 
 from skidway.cli.help.help_pages import contents
 from skidway.cli.help.usage import unknown_command
+from skidway.cli.options import DryRun
 from skidway.cli.output import (
     DEFAULT_BOOTSTRAP,
+    EXIT_BUSY,
     EXIT_FAILED,
     EXIT_USAGE,
     AsJson,
@@ -34,7 +36,7 @@ from skidway.cli.output import (
 if TYPE_CHECKING:
     from skidway.spark.pipelines import Entry
     from skidway.spark.pipelines.options import Trigger
-    from skidway.spark.pipelines.running import Status
+    from skidway.spark.pipelines.status import Status
 
 app = group("Ready Spark pipelines: archive, aggregate, dedupe, route, replay, insights.")
 
@@ -65,6 +67,15 @@ RUN_FLAGS: dict[str, Any] = {
         list[str] | None,
         typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.", rich_help_panel=RUN_PANEL),
     ],
+    "metrics": Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="Answer Prometheus here while the pipeline runs.",
+            rich_help_panel=RUN_PANEL,
+        ),
+    ],
     "config": Annotated[
         Path | None,
         typer.Option(
@@ -76,7 +87,15 @@ RUN_PROGRAM = "skidway pipeline run"
 RUN_EPILOG = "skidway pipeline run NAME --help lists the options of a pipeline."
 SHORT = {"topic": ("-t",), "bootstrap": ("-b",)}
 PLACEHOLDERS = {"topic": "TOPIC", "bootstrap": "HOST:PORT[,…]", "path": "PATH"}
-RUN_DEFAULTS: dict[str, Any] = {"trigger": "1s", "once": False, "master": "local[*]", "conf": None, "config": None}
+RUN_DEFAULTS: dict[str, Any] = {
+    "trigger": "1s",
+    "once": False,
+    "master": "local[*]",
+    "conf": None,
+    "metrics": None,
+    "config": None,
+}
+STREAMS_ONLY = ("trigger", "once", "metrics")
 
 
 @app.command("list", epilog="Example: skidway pipeline list")
@@ -124,7 +143,7 @@ def status(
     """Show the state of pipelines that run or ran: batches, records, lag, the last error."""
     from dataclasses import asdict
 
-    from skidway.spark.pipelines.running import read_all
+    from skidway.spark.pipelines.status import read_all
 
     found = read_all(folder)
     if as_json:
@@ -133,9 +152,10 @@ def status(
     if not found:
         typer.echo(f"no pipeline has run with its checkpoint in {folder}", err=True)
         return
-    columns = ("pipeline", "topics", "state", "batches", "records", "lag", "last batch", "updated")
+    columns = ("name", "pipeline", "topics", "state", "batches", "records", "lag", "last batch", "updated")
     rows = [
         (
+            one.name,
             one.pipeline,
             ",".join(one.topics),
             one.state,
@@ -153,6 +173,47 @@ def status(
             typer.echo(f"{where}: " + ", ".join(f"{name} {quantity(count)}" for name, count in one.counts.items()))
         if one.error:
             typer.echo(f"{where}: {one.error}")
+
+
+@app.command(epilog="Example: skidway pipeline maintain lake/orders --dry-run")
+@friendly
+def maintain(
+    path: Annotated[str, typer.Argument(help="Where the table is, as `archive --path` has it.")],
+    catalog: Annotated[str | None, typer.Option("--catalog", metavar="TEXT", help="As `archive` has it.")] = None,
+    table: Annotated[str | None, typer.Option("--table", metavar="TEXT", help="As `archive` has it.")] = None,
+    store_option: Annotated[
+        list[str] | None, typer.Option("--store-option", metavar="NAME=VALUE", help="As `archive` has it.")
+    ] = None,
+    keep_hours: Annotated[
+        int, typer.Option("--keep-hours", metavar="N", help="Delta: how old a version may be and still be read.")
+    ] = 168,
+    keep_snapshots: Annotated[
+        int, typer.Option("--keep-snapshots", metavar="N", help="Iceberg: how many snapshots stay.")
+    ] = 100,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Merge small files, expire snapshots, delete what no reader reaches. Pipelines may run meanwhile."""
+    from dataclasses import asdict
+
+    with _refusals():
+        from skidway.spark.lake import Target
+        from skidway.spark.lake.maintenance import kind_of
+        from skidway.spark.lake.maintenance import maintain as care_for
+        from skidway.spark.pipelines.options import pairs
+
+        options = pairs(store_option or [], "--store-option")
+        target = Target(path, kind_of(path, catalog), catalog=catalog, table=table, store_options=options)
+        care = care_for(target, dry_run=dry_run, keep_hours=keep_hours, keep_snapshots=keep_snapshots)
+    if as_json:
+        print_json(asdict(care))
+        return
+    after = "" if care.files_after is None else f" -> {quantity(care.files_after)}"
+    would = "would be " if dry_run else ""
+    typer.echo(
+        f"data files {quantity(care.files_before)}{after}; {count_of(care.expired, 'snapshot')} {would}expired,"
+        f" {count_of(care.deleted, 'file')} {would}deleted"
+    )
 
 
 @app.command(
@@ -217,7 +278,7 @@ def _command(name: str, entry: "Entry") -> Callable[..., None]:
             ),
         ]
     streams = hasattr(pipeline, "start")
-    running = {key: flag for key, flag in RUN_FLAGS.items() if streams or key not in ("trigger", "once")}
+    running = {key: flag for key, flag in RUN_FLAGS.items() if streams or key not in STREAMS_ONLY}
 
     @friendly
     def command(**given: Any) -> None:
@@ -254,7 +315,9 @@ def _placeholder(name: str, wanted: Any) -> str | None:
 
 def _run(pipeline: Any, options: Any, given: dict[str, Any], chosen: dict[str, Any]) -> None:
     from skidway.spark.pipelines.checkpoints import check_local
+    from skidway.spark.pipelines.holding import hold_checkpoint
     from skidway.spark.pipelines.options import ONCE, Trigger, from_texts, pairs, parse_duration_ms
+    from skidway.spark.pipelines.status import check_own, status_folder
 
     with _refusals():
         wanted = from_texts(options, {**_from_file(chosen["config"]), **given})
@@ -262,9 +325,15 @@ def _run(pipeline: Any, options: Any, given: dict[str, Any], chosen: dict[str, A
         settings = pairs(chosen["conf"] or [], "--conf")
         if hasattr(pipeline, "start"):
             check_local(wanted.folder(pipeline.name))
+            check_own(status_folder(wanted.folder(pipeline.name), pipeline.name), pipeline.name, wanted.topic)
         ready = pipeline(wanted)
-    with _refusals(), _spark(ready.name, chosen["master"], settings) as session:
-        if hasattr(ready, "start"):
+        if hasattr(ready, "holding"):
+            # Before Spark starts: another driver's end may take a while.
+            ready.holding = hold_checkpoint(ready.name, wanted)
+    with _refusals(), _metrics(chosen["metrics"]), _spark(ready.name, chosen["master"], settings) as session:
+        if getattr(wanted, "redo_rejected", False):
+            _redo(ready, session)
+        elif hasattr(ready, "start"):
             _run_stream(ready, session, trigger)
         else:
             typer.echo(f"{count_of(ready.run(session), 'record')} written to {ready.options.to_topic}")
@@ -288,12 +357,30 @@ def _refusals() -> Iterator[None]:
     """What a pipeline, a table or a folder refuses is the user's to change."""
     from skidway.spark.folders import BadFolder
     from skidway.spark.lake import BadTable
+    from skidway.spark.lease.keeping import Busy
     from skidway.spark.pipelines.options import BadPipeline
 
     try:
         yield
+    except Busy as error:
+        fail(str(error), EXIT_BUSY)
     except (BadPipeline, BadTable, BadFolder) as error:
         fail(str(error), 2)
+
+
+@contextmanager
+def _metrics(address: str | None) -> Iterator[None]:
+    """Listening before Spark starts, so that an address that cannot be is told at once."""
+    if address is None:
+        yield
+        return
+    from skidway.spark.pipelines.metrics import serve
+
+    listener = serve(address)
+    try:
+        yield
+    finally:
+        listener.close()
 
 
 @contextmanager
@@ -311,8 +398,25 @@ def _spark(name: str, master: str, settings: dict[str, str]) -> Iterator[Any]:
         session.stop()
 
 
+def _redo(ready: Any, session: Any) -> None:
+    from skidway.spark.pipelines.running import in_one_line, is_lost
+
+    try:
+        done = ready.redo(session)
+    except Exception as error:
+        fail(f"{ready.name} failed: {in_one_line(error)}", EXIT_BUSY if is_lost(ready) else EXIT_FAILED)
+    there = f", {quantity(done.there)} already in the table" if done.there else ""
+    early = f", {quantity(done.early)} left: run the archive first, it ended within their batch" if done.early else ""
+    reasons = "".join(f", {reason} {quantity(count)}" for reason, count in sorted(done.reasons.items()))
+    typer.echo(
+        f"{ready.name}: {count_of(done.read, 'rejected record')} read again, {quantity(done.added)} added{there},"
+        f" {quantity(done.stay)} still rejected{reasons}{early}"
+    )
+
+
 def _run_stream(ready: Any, session: Any, trigger: "Trigger") -> None:
-    from skidway.spark.pipelines.running import FAILED, Stop, run
+    from skidway.spark.pipelines.running import Stop, is_lost, run
+    from skidway.spark.pipelines.status import FAILED
 
     outcome: list[Status] = []
 
@@ -329,7 +433,8 @@ def _run_stream(ready: Any, session: Any, trigger: "Trigger") -> None:
                 raise
     status = outcome[0]
     if status.state == FAILED:
-        fail(f"{ready.name} failed after {count_of(status.batches, 'batch')}: {status.error}", EXIT_FAILED)
+        code = EXIT_BUSY if is_lost(ready) else EXIT_FAILED
+        fail(f"{ready.name} failed after {count_of(status.batches, 'batch')}: {status.error}", code)
     counted = "".join(f", {name} {quantity(count)}" for name, count in status.counts.items())
     read = f"{count_of(status.records, 'record')} in {count_of(status.batches, 'batch')}"
     typer.echo(f"{ready.name} {status.state}: {read}{counted}")

@@ -174,7 +174,7 @@ def produce(
         partition,
         repartition,
         raw(key) if key is not None else None,
-        _headers(header or []),
+        header_list(header or []),
         _timestamp_ms(timestamp),
     )
     receipts = Receipts(topic)
@@ -282,7 +282,7 @@ def raw(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _headers(texts: list[str]) -> list[tuple[str, bytes | None]]:
+def header_list(texts: list[str]) -> list[tuple[str, bytes | None]]:
     headers: list[tuple[str, bytes | None]] = []
     for text in texts:
         name, equals, value = text.partition("=")

@@ -16,6 +16,7 @@ import typer
 from skidway.cli.output import EXIT_FAILED, AsJson, count_of, friendly, group, print_json, progress, quantity, run
 
 if TYPE_CHECKING:
+    from skidway.sim.plan import Plan
     from skidway.sim.run import Verdict
 
 app = group("Run whole clusters in a simulation that crashes, cuts and corrupts, and check what clients were promised.")
@@ -31,6 +32,13 @@ Nodes = Annotated[
     int | None,
     typer.Option("--nodes", metavar="N", help="How many nodes. Default: as the seed draws them.", min=1, max=7),
 ]
+Transactions = Annotated[
+    bool, typer.Option("--transactions", help="Plans with transactions: short, with faults and laws of their own.")
+]
+
+Shares = Annotated[
+    bool, typer.Option("--shares", help="Plans with share groups: short, with faults and laws of their own.")
+]
 
 
 @app.command("run", epilog="Example: skidway sim run --seeds 200 --jobs 2")
@@ -42,35 +50,62 @@ def run_seeds(
     stop: Annotated[bool, typer.Option("--stop", help="Stop at the first seed that breaks a law.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="Processes. 0: one for each core.", min=0)] = 0,
     nodes: Nodes = None,
+    transactions: Transactions = False,
+    shares: Shares = False,
     as_json: AsJson = False,
 ) -> None:
     """Run many seeds; each draws its cluster, its clients and its faults. Exit code 1 when a law was broken."""
+    kind = _kind(transactions, shares)
     if fresh:
         first = FRESH_FROM + secrets.randbelow(FRESH_FROM)
     if not as_json:
-        typer.echo(f"seeds {first} to {first + seeds - 1}: skidway sim run --from {first} --seeds {seeds}")
+        command = f"skidway sim run --from {first} --seeds {seeds}{_named(kind)}"
+        typer.echo(f"seeds {first} to {first + seeds - 1}: {command}")
     verdicts: list[Verdict] = []
     interrupted = False
     try:
-        _run_all(range(first, first + seeds), jobs or os.cpu_count() or 1, nodes, stop, verdicts, told=not as_json)
+        found = _verdicts(range(first, first + seeds), jobs or os.cpu_count() or 1, nodes, kind)
+        _run_all(found, seeds, stop, verdicts, told=not as_json)
     except KeyboardInterrupt:
         interrupted = True
     verdicts.sort(key=lambda verdict: verdict.seed)
     if as_json:
         print_json([_as_json(verdict) for verdict in verdicts])
     else:
-        _summarise(verdicts)
+        _summarise(verdicts, _named(kind))
     if interrupted or not all(verdict.ok for verdict in verdicts):
         raise typer.Exit(EXIT_FAILED)
 
 
-def _run_all(seeds: range, jobs: int, nodes: int | None, stop: bool, verdicts: list["Verdict"], *, told: bool) -> None:
+def _kind(transactions: bool, shares: bool) -> str:
+    """Of plans: the name of an option, or nothing."""
+    if transactions and shares:
+        raise typer.BadParameter("choose one of --transactions and --shares: no plan has both")
+    return "transactions" if transactions else "shares" if shares else ""
+
+
+def _named(kind: str) -> str:
+    """As an option of a command that is told."""
+    return f" --{kind}" if kind else ""
+
+
+def _plan(seed: int, nodes: int | None, kind: str) -> "Plan":
+    from skidway.sim.plan import draw_plan
+    from skidway.sim.share_plan import draw_share_plan
+    from skidway.sim.transactional_plan import draw_transactional_plan
+
+    if kind == "transactions":
+        return draw_transactional_plan(seed, nodes=nodes)
+    return draw_share_plan(seed, nodes=nodes) if kind == "shares" else draw_plan(seed, nodes=nodes)
+
+
+def _run_all(found: Iterator["Verdict"], count: int, stop: bool, verdicts: list["Verdict"], *, told: bool) -> None:
     """Into `verdicts`, in the order in which they end, with a line for each that breaks a law; where nobody watches a
     terminal, also one now and then about how far it is."""
     failed, next_line_s = 0, monotonic() + PROGRESS_LINE_S
     lines = told and not sys.stderr.isatty()
-    with progress("seeds", len(seeds)) as meter:
-        for verdict in _verdicts(seeds, jobs, nodes):
+    with progress("seeds", count) as meter:
+        for verdict in found:
             verdicts.append(verdict)
             if not verdict.ok:
                 failed += 1
@@ -79,19 +114,18 @@ def _run_all(seeds: range, jobs: int, nodes: int | None, stop: bool, verdicts: l
             meter.set(len(verdicts), f"{failed} failed")
             if lines and monotonic() >= next_line_s:
                 next_line_s = monotonic() + PROGRESS_LINE_S
-                typer.echo(f"{len(verdicts)} of {count_of(len(seeds), 'seed')}, {failed} broke a law", err=True)
+                typer.echo(f"{len(verdicts)} of {count_of(count, 'seed')}, {failed} broke a law", err=True)
             if stop and failed:
                 return
 
 
 @app.command(epilog="Example: skidway sim replay --seed 17 | less")
 @friendly
-def replay(seed: Seed, nodes: Nodes = None) -> None:
+def replay(seed: Seed, nodes: Nodes = None, transactions: Transactions = False, shares: Shares = False) -> None:
     """Run one seed and print what happens, line by line: the same every time."""
-    from skidway.sim.plan import draw_plan
     from skidway.sim.run import run_plan
 
-    plan = draw_plan(seed, nodes=nodes)
+    plan = _plan(seed, nodes, _kind(transactions, shares))
     typer.echo(f"seed {seed}: {plan.describe()}")
     verdict = run_plan(plan, typer.echo)
     typer.echo(f"trace {verdict.trace_hash}, {verdict.virtual_s:.1f} virtual seconds")
@@ -103,13 +137,12 @@ def replay(seed: Seed, nodes: Nodes = None) -> None:
 
 @app.command(epilog="Example: skidway sim shrink --seed 17")
 @friendly
-def shrink(seed: Seed, nodes: Nodes = None) -> None:
+def shrink(seed: Seed, nodes: Nodes = None, transactions: Transactions = False, shares: Shares = False) -> None:
     """Find fewer faults and clients with which a failing seed still fails in the same way."""
-    from skidway.sim.plan import draw_plan
     from skidway.sim.run import run_plan
     from skidway.sim.shrink import shrink as shrink_plan
 
-    plan = draw_plan(seed, nodes=nodes)
+    plan = _plan(seed, nodes, _kind(transactions, shares))
     verdict = run_plan(plan)
     if verdict.ok:
         typer.echo(f"seed {seed} breaks no law: nothing to shrink")
@@ -123,28 +156,28 @@ def shrink(seed: Seed, nodes: Nodes = None) -> None:
     raise typer.Exit(EXIT_FAILED)
 
 
-def _verdicts(seeds: range, jobs: int, nodes: int | None) -> Iterator["Verdict"]:
+def _verdicts(seeds: range, jobs: int, nodes: int | None, kind: str) -> Iterator["Verdict"]:
     """In processes of their own: a simulation replaces the clocks of the process it runs in. Whoever stops asking ends
     them, but for the seeds that they have begun."""
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         left = iter(seeds)
-        running = {pool.submit(_run_one, seed, nodes) for seed in islice(left, jobs * AHEAD)}
+        running = {pool.submit(_run_one, seed, nodes, kind) for seed in islice(left, jobs * AHEAD)}
         while running:
             finished, running = wait(running, return_when=FIRST_COMPLETED)
             for each in finished:
                 yield each.result()
-            running |= {pool.submit(_run_one, seed, nodes) for seed in islice(left, len(finished))}
+            running |= {pool.submit(_run_one, seed, nodes, kind) for seed in islice(left, len(finished))}
 
 
-def _run_one(seed: int, nodes: int | None) -> "Verdict":
-    from skidway.sim.run import run_seed
+def _run_one(seed: int, nodes: int | None, kind: str) -> "Verdict":
+    from skidway.sim.run import run_plan
 
-    verdict = run_seed(seed, nodes=nodes)
+    verdict = run_plan(_plan(seed, nodes, kind))
     verdict.last_lines.clear()
     return verdict
 
 
-def _summarise(verdicts: list["Verdict"]) -> None:
+def _summarise(verdicts: list["Verdict"], option: str) -> None:
     virtual_s = sum(verdict.virtual_s for verdict in verdicts)
     cpu_s = sum(verdict.cpu_s for verdict in verdicts)
     faults: Counter[str] = Counter()
@@ -167,7 +200,7 @@ def _summarise(verdicts: list["Verdict"]) -> None:
     listed = ", ".join(f"{law} {count}" for law, count in by_law.most_common())
     typer.secho(f"{count_of(len(failed), 'seed')} broke a law: {listed}", fg=typer.colors.RED)
     for verdict in failed:
-        typer.echo(f"  skidway sim replay --seed {verdict.seed}  # {verdict.checker}")
+        typer.echo(f"  skidway sim replay --seed {verdict.seed}{option}  # {verdict.checker}")
 
 
 def _as_json(verdict: "Verdict") -> dict[str, object]:

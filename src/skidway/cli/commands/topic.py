@@ -58,7 +58,7 @@ def create(
     config: Annotated[
         list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting; repeatable.")
     ] = None,
-    if_missing: Annotated[bool, typer.Option("--if-missing", help="Succeed if the topic exists already.")] = False,
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="Succeed if it exists already.")] = False,
     dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: ControllerTimeout = None,

@@ -72,6 +72,7 @@ def list_transactions(
     from skidway.blocking_client.transaction_admin import TransactionAdmin
 
     states = [_state(name) for name in state or []]
+    _check_pattern(match)
     longer_than_ms = -1 if longer is None else _age_ms(longer)
     if longer is not None and not states:
         states = ["Ongoing", "PrepareCommit", "PrepareAbort"]  # brokers take what is not open for very old
@@ -96,7 +97,7 @@ def list_transactions(
         rows = [(one.id, one.state, one.producer_id, one.coordinator) for one in found]
         print_table(("id", "state", "producer id", "coordinator"), rows, right=("producer id",))
     else:
-        typer.echo("no such transactions" if state or longer or match else "no transactions", err=True)
+        typer.echo("no transaction matches" if state or longer or match else "no transactions", err=True)
 
 
 @app.command(epilog="Example: skidway transaction describe copy-orders --json")
@@ -114,6 +115,7 @@ def describe(
     from skidway.blocking_client.errors import BrokerError
     from skidway.blocking_client.transaction_admin import TransactionAdmin
 
+    _check_ids(ids)
     found: list[Transaction] = []
     failures: list[str] = []
     with _cluster(bootstrap, timeout) as cluster:
@@ -169,6 +171,7 @@ def abort(
 
     if bool(ids) == (topic is not None) or (topic is None) != (partition is None):
         misused("give either ids, or --topic and --partition")
+    _check_ids(ids or [])
     with _cluster(bootstrap, timeout) as cluster:
         admin = TransactionAdmin(cluster)
         if topic is None or partition is None:
@@ -215,6 +218,9 @@ def hanging(
         )
     else:
         typer.echo(f"nothing hangs in {count_of(len(places), 'partition')}", err=True)
+    if found and not as_json:
+        where, partition = found[0].place
+        typer.echo(harmless(f"to end it: skidway transaction abort --topic {where} --partition {partition}"), err=True)
     if found:
         raise typer.Exit(1)
 
@@ -225,8 +231,14 @@ def _abort_ids(admin: "TransactionAdmin", ids: list[str], *, yes: bool) -> None:
         typer.confirm(f"abort what is open under {', '.join(ids)}, and fence its producers?", abort=True)
     for one in described:
         admin.abort(one)
-        what = f"aborted in {count_of(len(one.places), 'partition')}" if one.open else "nothing was open"
-        typer.echo(harmless(f"{one.id}: {what}, its producer is fenced"))
+        typer.echo(harmless(f"{one.id}: {_what_became_of(one)}, its producer is fenced"))
+
+
+def _what_became_of(one: "Transaction") -> str:
+    """`one` as it was before it was aborted."""
+    if one.state == "PrepareCommit":
+        return "too late to abort, it is committed"
+    return f"aborted in {count_of(len(one.places), 'partition')}" if one.open else "nothing was open"
 
 
 def _abort_hanging(admin: "TransactionAdmin", topic: str, partition: int, *, yes: bool) -> None:
@@ -251,6 +263,23 @@ def _state(name: str) -> str:
     if name.lower() not in known:
         misused(f"{name!r} is not a state of a transaction; expected {', '.join(STATES)}")
     return known[name.lower()]
+
+
+def _check_pattern(expression: str | None) -> None:
+    """Brokers say only that it is wrong, not what about it."""
+    from skidway.errors import InvalidRegularExpression
+    from skidway.groups.consumer.patterns import Pattern
+
+    try:
+        if expression:
+            Pattern(expression)
+    except InvalidRegularExpression as error:
+        misused(str(error))
+
+
+def _check_ids(ids: list[str]) -> None:
+    if "" in ids:
+        misused("a transactional id has at least one character")
 
 
 def _age_ms(text: str) -> int:

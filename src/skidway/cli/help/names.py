@@ -1,4 +1,4 @@
-"""Names of topics, groups, transactional ids and brokers, for the shell's completion.
+"""Names of topics, queues, groups, transactional ids and brokers, for the shell's completion.
 
 The brokers asked are those the command line names so far, or the profile's, or the environment's. Who presses Tab wants
 no error: where nobody answers quickly, nothing is offered.
@@ -19,6 +19,12 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
     from skidway.blocking_client.admin import Admin
 
     return _names(ctx, incomplete, lambda cluster: [each.name for each in Admin(cluster).topics() if not each.internal])
+
+
+def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
+    from skidway.blocking_client.queues import Queues
+
+    return _names(ctx, incomplete, lambda cluster: [each.name for each in Queues(cluster).all()])
 
 
 def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:

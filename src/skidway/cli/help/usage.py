@@ -13,6 +13,13 @@ from skidway.cli.help import misspelt, other_tools
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
+_PLAINER = {
+    "Value error, ": "",
+    "Input should be a valid integer, unable to parse string as an integer": "expected a whole number",
+    "Input should be a valid number, unable to parse string as a number": "expected a number",
+}
+"""What Typer says of a value, in the words of the library that it asks, and what a person would say."""
+
 
 def is_plea_for_help(error: Exception) -> bool:
     """Nothing was typed after the name of a group: Typer raises it with the help page as its message."""
@@ -26,6 +33,8 @@ def sentence(error: Any, program: str) -> str:
     if type(error).__name__ == "NoSuchOption" and context is not None:
         return unknown_option(path, context.command, error.option_name)
     text = " ".join(error.format_message().split()).rstrip(".")
+    for said, meant in _PLAINER.items():
+        text = text.replace(said, meant)
     return f"{text[:1].lower()}{text[1:]}; {path} --help shows what it takes"
 
 

@@ -7,6 +7,8 @@ making while the group rebalances. `Member` is never changed, only replaced, so 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from skidway.errors import InvalidRequest
 from skidway.groups.bounds import MEMBER_BYTES
 from skidway.groups.overlay import Layered
@@ -25,8 +27,7 @@ SUBSCRIBED_NAMES_MAX = 200_000
 """Topics to be read from what the members of one group say. With more, all offsets count as in use."""
 
 
-@dataclass(slots=True)
-class Member:
+class Member(msgspec.Struct):
     member_id: str
     instance_id: str | None
     client_id: str

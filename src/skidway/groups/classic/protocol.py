@@ -5,8 +5,9 @@ and the others get their part through SyncGroup. What they say to each other is 
 "consumer" the subscribed topics are read, to know which offsets are in use.
 """
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from skidway.errors import (
     ErrorCode,

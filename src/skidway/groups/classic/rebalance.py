@@ -4,8 +4,9 @@ Every decision of the classic protocol that changes a group makes a `Rebalance` 
 decision: the records to write, the answers to calls that waited, and the draft of what no record says.
 """
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from skidway.errors import FencedInstanceId, ProtocolError, RebalanceInProgress, UnknownMemberId
 from skidway.groups.bounds import GROUP_BYTES

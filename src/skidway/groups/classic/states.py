@@ -8,12 +8,13 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import msgspec
+
 from skidway.groups.operations import JoinGroup, SyncGroup
 from skidway.groups.overlay import Layered, Overlay
 
 
-@dataclass(slots=True)
-class InitialDelay:
+class InitialDelay(msgspec.Struct):
     """The group was empty: more members may come. Never changed, only replaced, as is the next."""
 
     deadline_ms: int
@@ -22,8 +23,7 @@ class InitialDelay:
     more_came: bool = False
 
 
-@dataclass(slots=True)
-class JoinTimeout:
+class JoinTimeout(msgspec.Struct):
     """Members of the generation before have this long to join again."""
 
     deadline_ms: int

@@ -5,14 +5,14 @@ each member a run of each topic, the same run in topics of the same size, so tha
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import islice
+
+from msgspec import Struct
 
 from skidway.groups.consumer.reconciliation import NO_PARTITIONS, Partition, Partitions
 
 
-@dataclass(slots=True)
-class Candidate:
+class Candidate(Struct):
     """A member as an assignor sees it."""
 
     instance_id: str | None

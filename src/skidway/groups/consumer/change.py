@@ -4,8 +4,9 @@ Every decision of the consumer protocol that changes a group makes a `Change` of
 decision. Each move is a record, applied to the draft at once, so the next move sees it.
 """
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from skidway.errors import InvalidRegularExpression
 from skidway.groups.consumer.assignors import ASSIGNORS, Candidate

@@ -1,7 +1,7 @@
 """Classic requests of a consumer group's members: a member's epoch is its generation, and a rebalance is the member on
 its way to its target."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from skidway.errors import (
     ErrorCode,

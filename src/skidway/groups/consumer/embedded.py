@@ -3,8 +3,8 @@
 from skidway.errors import InvalidRequest
 from skidway.groups.consumer.reconciliation import NO_PARTITIONS, Partition, Partitions, by_topic
 from skidway.groups.kinds import Context
-from skidway.ports import Buffer, FileSlice
-from skidway.wire.registry import codec
+from skidway.ports import Buffer
+from skidway.wire.registry import codec, encoded
 from skidway.wire.schema.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
@@ -54,9 +54,7 @@ def write_assignment(partitions: Partitions, metadata: Buffer, context: Context)
         name = context.topics.name_of(topic_id)
         if name is not None:
             topics.append(ConsumerProtocolAssignmentTopicPartition(name, numbers))
-    parts: list[Buffer | FileSlice] = [version.to_bytes(2, "big")]
-    codec(ConsumerProtocolAssignment).encoder(version)(ConsumerProtocolAssignment(topics), parts)
-    return b"".join(part for part in parts if not isinstance(part, FileSlice))
+    return encoded(ConsumerProtocolAssignment(topics), version, version.to_bytes(2, "big"))
 
 
 def assigned_data(data: Buffer) -> Buffer | None:

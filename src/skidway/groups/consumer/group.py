@@ -7,7 +7,9 @@ a rebuilt group would be.
 """
 
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from skidway.errors import (
     FencedInstanceId,

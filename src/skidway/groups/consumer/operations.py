@@ -3,7 +3,7 @@
 Partitions are named by topic id here, as in the protocol.
 """
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from skidway.runtime.replicated import Operation
 
@@ -17,8 +17,7 @@ LEAVING_FOR_A_WHILE = -2
 over or its instance comes back."""
 
 
-@dataclass(slots=True)
-class ConsumerHeartbeatReply:
+class ConsumerHeartbeatReply(Struct):
     member_id: str
     member_epoch: int
     heartbeat_interval_ms: int = 0
@@ -27,7 +26,6 @@ class ConsumerHeartbeatReply:
     """None when it is what the member already knows."""
 
 
-@dataclass(slots=True)
 class ConsumerHeartbeat(Operation[ConsumerHeartbeatReply]):
     """None (and -1 for the timeout) stands for "as before".
 
@@ -54,8 +52,7 @@ class ConsumerHeartbeat(Operation[ConsumerHeartbeatReply]):
     version: int = 1
 
 
-@dataclass(slots=True)
-class DescribedConsumer:
+class DescribedConsumer(Struct):
     member_id: str
     instance_id: str | None
     rack_id: str | None
@@ -71,8 +68,7 @@ class DescribedConsumer:
     """Member type 0 in version 1; 1 for the others."""
 
 
-@dataclass(slots=True)
-class DescribedConsumerGroup:
+class DescribedConsumerGroup(Struct):
     group_id: str
     state: str
     group_epoch: int
@@ -81,7 +77,6 @@ class DescribedConsumerGroup:
     members: list[DescribedConsumer] = field(default_factory=list)
 
 
-@dataclass(slots=True)
 class ConsumerDescribe(Operation[DescribedConsumerGroup]):
     """A group of the consumer protocol; GroupIdNotFound for every other."""
 

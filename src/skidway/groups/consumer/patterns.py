@@ -6,7 +6,8 @@ repetitions are written out. Names are ASCII; other characters may stand in a pa
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from skidway.errors import InvalidRegularExpression
 
@@ -70,29 +71,24 @@ def _both_cases(mask: int) -> int:
 # What a pattern is made of.
 
 
-@dataclass(slots=True)
-class _Char:
+class _Char(Struct):
     mask: int
 
 
-@dataclass(slots=True)
-class _Assertion:
+class _Assertion(Struct):
     kind: str
     """One of ^ $ A z b B."""
 
 
-@dataclass(slots=True)
-class _Sequence:
+class _Sequence(Struct):
     parts: list["_Node"]
 
 
-@dataclass(slots=True)
-class _Choice:
+class _Choice(Struct):
     parts: list["_Node"]
 
 
-@dataclass(slots=True)
-class _Repeat:
+class _Repeat(Struct):
     part: "_Node"
     least: int
     most: int | None
@@ -101,8 +97,7 @@ class _Repeat:
 _Node = _Char | _Assertion | _Sequence | _Choice | _Repeat
 
 
-@dataclass(slots=True)
-class _Flags:
+class _Flags(Struct):
     any_case: bool = False
     dot_takes_newline: bool = False
     many_lines: bool = False
@@ -361,8 +356,7 @@ def _bounded(digits: str) -> int:
     return int(digits) if len(digits) < 9 else REPEAT_MAX + 1
 
 
-@dataclass(slots=True)
-class _Automaton:
+class _Automaton(Struct):
     """State 0 is the end. A state reads a character (mask, one way on), asserts, or splits."""
 
     masks: list[int] = field(default_factory=lambda: [0])
@@ -493,8 +487,7 @@ def _holds(assertion: str, before: str, after: str) -> bool:
     return at_border if assertion == "b" else not at_border
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(Struct):
     """A pattern, and which of the names that it was shown it takes."""
 
     pattern: Pattern | None

@@ -5,8 +5,9 @@ target when the group has changed, and leads each member to it on its own: first
 that changes nothing costs no record and no copy.
 """
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from skidway.errors import (
     GroupIdNotFound,

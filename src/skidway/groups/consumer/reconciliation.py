@@ -9,8 +9,10 @@ another member: so no partition is ever in two members' hands.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from enum import IntEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from skidway.errors import FencedMemberEpoch
 from skidway.groups.consumer.operations import TopicPartitions
@@ -35,16 +37,14 @@ class MemberState(IntEnum):
         return cls.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicSide:
+class ClassicSide(msgspec.Struct, frozen=True):
     """What a member that speaks the classic protocol said when it joined."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
-@dataclass(slots=True)
-class ConsumerMember:
+class ConsumerMember(msgspec.Struct):
     """Never changed, only replaced; not frozen, as that would make it three times as dear."""
 
     member_id: str

@@ -13,8 +13,9 @@ Only segments below a producer snapshot are touched, which remembers what their 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import msgspec
 
 from skidway.errors import StorageError
 from skidway.limits import INT64_MAX
@@ -28,13 +29,10 @@ from skidway.log.compaction.compaction import (
     cleaned_path,
 )
 from skidway.log.compaction.swapping import ABORTED_SWAP, REBUILT_SUFFIXES, SWAP, place
-from skidway.log.durability import checkpointing
 from skidway.log.health import SOUND
+from skidway.log.log import Log
 from skidway.log.segment import Segment, segment_name
 from skidway.ports import Disk
-
-if TYPE_CHECKING:
-    from skidway.log.log import Log
 
 _INDEX_ENTRY_BYTES = 8
 
@@ -64,8 +62,7 @@ class DirectCompactor:
         pass
 
 
-@dataclass(slots=True)
-class Candidate:
+class Candidate(msgspec.Struct):
     """What speaks for compacting a log now."""
 
     dirty_bytes: int
@@ -82,7 +79,7 @@ def dirty_offset(log: Log) -> int:
 
 def _cleanable(log: Log, now_ms: int) -> int:
     """How many segments from the first on may be compacted: how open transactions end is not known yet."""
-    bound = min(checkpointing.vouched(log), log.last_stable_offset)
+    bound = min(log.saved.vouched(log.high_watermark), log.last_stable_offset)
     dirty = dirty_offset(log)
     lag_ms = log.settings.min_compaction_lag_ms
     segments = log.segments
@@ -135,14 +132,15 @@ def roll_overdue(log: Log, now_ms: int) -> None:
 
 
 def begin(log: Log, now_ms: int, token: str) -> Compaction | None:
-    """None while a checkpoint is under way: it may be writing the indexes that will be replaced."""
-    if log.compaction is not None or log.health is not SOUND or log.is_checkpointing:
+    """One at a time; `token` makes the names of its files unique. None while a checkpoint is under way: it may be
+    writing the indexes that will be replaced."""
+    if log.compaction is not None or log.health is not SOUND or log.saved.begun:
         return None
     count = _cleanable(log, now_ms)
     if not count or log.segments[count].base_offset <= dirty_offset(log):
         return None
-    log.compaction = Compaction(log, count, now_ms, token)
-    return log.compaction
+    log.compaction = begun = Compaction(log, count, now_ms, token)
+    return begun
 
 
 class CleanTicket:

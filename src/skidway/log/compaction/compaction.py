@@ -20,9 +20,8 @@ tombstone may go when its time has come.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from crc32c import crc32c
+import msgspec
 
 from skidway.errors import CorruptMessage, InvalidRecord, StorageError
 from skidway.limits import INT32_MAX, INT64_MAX
@@ -45,6 +44,7 @@ from skidway.records.batch import (
     BatchHeader,
     wrap_timestamp,
 )
+from skidway.records.checksum import crc32c
 from skidway.records.compression import compress, decompress
 from skidway.records.header_fields import (
     ATTRIBUTES,
@@ -72,8 +72,7 @@ _FATES_SHARE = 8
 """The fates of a pass take this part of what its map may take, at most."""
 
 
-@dataclass(slots=True)
-class Source:
+class Source(msgspec.Struct):
     """A closed segment. It ends where the next one begins."""
 
     base_offset: int
@@ -81,8 +80,7 @@ class Source:
     size: int
 
 
-@dataclass(slots=True, kw_only=True)
-class CompactionTask:
+class CompactionTask(msgspec.Struct, kw_only=True):
     """Plain values: it travels to another process."""
 
     directory: str
@@ -107,8 +105,7 @@ class CompactionTask:
     decompressed_bytes_max: int
 
 
-@dataclass(slots=True)
-class Cleaned:
+class Cleaned(msgspec.Struct):
     """A new segment. It begins where the first of those begins that it replaces."""
 
     replaced: list[int]
@@ -123,11 +120,10 @@ class Cleaned:
         return self.replaced[0]
 
 
-@dataclass(slots=True)
-class CompactionResult:
+class CompactionResult(msgspec.Struct):
     end_offset: int
     """Everything below is compacted; less than was asked for when the map was full."""
-    cleaned: list[Cleaned] = field(default_factory=list)
+    cleaned: list[Cleaned] = msgspec.field(default_factory=list)
     """Oldest first. Segments that came out as they went in are not replaced."""
     keys: int = 0
     bytes_read: int = 0

@@ -6,11 +6,11 @@ Every function here maps bytes to values and back; who writes them, when and how
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from crc32c import crc32c
+import msgspec
 
 from skidway.limits import INT64_MAX
+from skidway.records.checksum import crc32c
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"
@@ -33,8 +33,7 @@ class CorruptCheckpoint(Exception):
     """A checkpoint file that does not follow its format."""
 
 
-@dataclass(slots=True, frozen=True)
-class Truncated:
+class Truncated(msgspec.Struct, frozen=True):
     """What a log whose tail was cut remembers of that in its own directory.
 
     Other files may still speak of what is gone: those of the data directory are written now and then, and a worker may

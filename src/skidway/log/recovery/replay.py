@@ -4,14 +4,13 @@ Below `proven` the bytes were synced and are believed by their headers; from the
 checksum. The first one that does not, or whose offset goes back, ends the log: a torn write.
 """
 
-from crc32c import crc32c
-
 from skidway.log import markers
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.producers import Producers
 from skidway.log.segment import Segment
 from skidway.ports import File
 from skidway.records.batch import CHECKED_POSITION, CONTROL_BIT, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
+from skidway.records.checksum import crc32c
 from skidway.records.header_fields import (
     ATTRIBUTES,
     BASE_OFFSET,

@@ -3,14 +3,8 @@
 A log that was opened without it is settled by an ordinary sync ticket, on any thread; until then it is nobody's.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from skidway.log.health import SOUND
-
-if TYPE_CHECKING:
-    from skidway.log.log import Log
+from skidway.log.log import Log
 
 
 def is_settled(log: Log) -> bool:

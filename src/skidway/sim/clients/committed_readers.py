@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from skidway.records.batch import BatchHeader
 from skidway.records.control import read_marker
 from skidway.sim.clients.readers import Partition, Position, Reader
 from skidway.sim.laws.transactions import TransactionLaws
@@ -55,13 +56,7 @@ class CommittedReader(Reader):
                     "stable-reads",
                     f"{self.place} got {topic}-{index} at {header.last_offset}; stable is {data.last_stable_offset}",
                 )
-            while aborted and aborted[0][0] <= header.last_offset:
-                active.add(aborted.popleft()[1])
-            if header.is_control:
-                marker = read_marker(batch)
-                if marker is not None and not marker.committed:
-                    active.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in active):
+            if not is_hidden(header, batch, aborted, active):
                 got.update(opened)
             position.offset = header.last_offset + 1
             position.epoch = header.partition_leader_epoch
@@ -74,3 +69,16 @@ class CommittedReader(Reader):
         if found != sorted(found):
             raise Violation("stable-reads", f"{self.place}: aborted transactions of {key} out of order: {found}")
         return deque(found)
+
+
+def is_hidden(header: BatchHeader, batch: bytes, aborted: deque[tuple[int, int]], active: set[int]) -> bool:
+    """Whether it is a marker, or of a transaction that was aborted. `aborted` has first offset and producer id of those
+    that come; `active` are producers that have one here, as far as the batches before tell."""
+    while aborted and aborted[0][0] <= header.last_offset:
+        active.add(aborted.popleft()[1])
+    if not header.is_control:
+        return header.is_transactional and header.producer_id in active
+    marker = read_marker(batch)
+    if marker is not None and not marker.committed:
+        active.discard(header.producer_id)
+    return True

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from skidway.errors import ErrorCode
 from skidway.records.batch import iter_headers
+from skidway.sim.clients.committed_readers import is_hidden
+from skidway.sim.clients.outcomes import RETRY_MS, Outcome
 from skidway.sim.clients.readers import open_batch
 from skidway.sim.clients.scripts import Ask, Pause, Script
-from skidway.sim.clients.transactional import GROUPS, RETRIED, RETRY_MS, Outcome, TransactionalProducer
+from skidway.sim.clients.transactional import GROUPS, TransactionalProducer
+from skidway.sim.clients.transactional_offsets import send_offsets
 from skidway.sim.laws.transactions import Fate, Written
-from skidway.wire.schema.add_offsets_to_txn import AddOffsetsToTxnRequest
 from skidway.wire.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from skidway.wire.schema.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from skidway.wire.schema.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 
 RECORDS_MAX = 10
 
@@ -56,6 +54,7 @@ class Copier(TransactionalProducer):
         found = yield from self._read()
         if not found:
             return Outcome.ABORT
+        self.laws.used(written, [value for _, value in found])
         place = ("", 0)
         for topic, count in self.plan.topics.items():
             place = (topic, self.random.randrange(count))
@@ -63,7 +62,8 @@ class Copier(TransactionalProducer):
         if outcome is not Outcome.FINE:
             return outcome
         self._reached = found[-1][0] + 1
-        return (yield from self._send_offsets())
+        place = (self.plan.input, self.plan.input_partition)
+        return (yield from send_offsets(self, self.plan.id, {place: self._reached}))
 
     def _read(self) -> Script[list[tuple[int, bytes]]]:
         """What comes next; nothing only when the work is over."""
@@ -89,42 +89,20 @@ class Copier(TransactionalProducer):
     def _values(self, reply: Any) -> list[tuple[int, bytes]]:
         if reply is None or reply.error_code or not reply.responses:
             return []
-        records = reply.responses[0].partitions[0].records
-        if not records:
+        data = reply.responses[0].partitions[0]
+        if not data.records:
             return []
-        stored = bytes(records)
+        stored = bytes(data.records)
+        aborted = deque((each.first_offset, each.producer_id) for each in data.aborted_transactions or [])
+        active: set[int] = set()
         found: list[tuple[int, bytes]] = []
+        end_offset = self.position
         for at, header in iter_headers(stored):
-            found += open_batch(stored[at : at + header.size]) or []
-        return [(offset, value) for offset, value in found if offset >= self.position]
-
-    def _send_offsets(self) -> Script[Outcome]:
-        if not self.plan.bumps:
-            asked = AddOffsetsToTxnRequest(self.plan.id, self.producer_id, self.epoch, self.plan.id)
-            while True:
-                reply = yield from self.ask_coordinator(asked)
-                code = -1 if reply is None else reply.error_code
-                outcome = self._judge([code], "adding offsets")
-                if outcome is Outcome.FINE:
-                    break
-                if outcome is not None:
-                    return outcome
-                yield from self.elsewhere()
-        partition = TxnOffsetCommitRequestPartition(self.plan.input_partition, self._reached, -1, "")
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.plan.id,
-            group_id=self.plan.id,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            topics=[TxnOffsetCommitRequestTopic(name=self.plan.input, partitions=[partition])],
-        )
-        while True:
-            reply = yield from self.ask_coordinator(request, GROUPS, self.plan.id)
-            code = -1 if reply is None else reply.topics[0].partitions[0].error_code
-            outcome = self._judge([code], "offsets in a transaction")
-            if outcome is Outcome.FENCED:
-                return Outcome.ABORT
-            if outcome is not None:
-                return outcome
-            assert code in RETRIED or code == -1
-            yield from self.elsewhere(GROUPS)
+            batch = stored[at : at + header.size]
+            if not is_hidden(header, batch, aborted, active):
+                found += open_batch(batch) or []
+            end_offset = header.last_offset + 1
+        visible = [(offset, value) for offset, value in found if offset >= self.position]
+        if not visible:
+            self.position = end_offset  # There was nothing but markers and what was aborted.
+        return visible

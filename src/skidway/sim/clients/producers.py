@@ -14,6 +14,7 @@ from typing import Protocol
 from skidway.errors import ErrorCode
 from skidway.records.record import Record, build_batch
 from skidway.sim.clients.base import ROUTING_ERRORS, Client
+from skidway.sim.clients.share_holds import key_of
 from skidway.sim.world.events import MS, Violation, World
 from skidway.sim.world.network import Address, Network
 from skidway.wire.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -63,6 +64,8 @@ class ProducerPlan:
     timeout_ms: int = 1_500
     delivery_timeout_ms: int = 120_000
     value_bytes: int = 40
+    keys: int = 0
+    """How many different ones records have; 0: they have none."""
 
 
 @dataclass(slots=True, eq=False)
@@ -233,7 +236,7 @@ class Producer(Client):
         lane.in_flight.append(batch)
         wall_ms = 1_790_000_000_000 + self.world.now_us // MS
         records = build_batch(
-            [Record(0, wall_ms, None, value) for value in batch.values],
+            [Record(0, wall_ms, self._key_of(value), value) for value in batch.values],
             producer_id=batch.producer_id,
             producer_epoch=0 if batch.producer_id >= 0 else -1,
             base_sequence=batch.sequence,
@@ -256,6 +259,9 @@ class Producer(Client):
             lambda reply: self._on_reply(batch, producer_id, reply),
             self.plan.timeout_ms + 1_000,
         )
+
+    def _key_of(self, value: bytes) -> bytes | None:
+        return key_of(value, self.plan.keys) if self.plan.keys else None
 
     def _on_reply(self, batch: Batch, producer_id: int, reply: ProduceResponse | None) -> None:
         lane = batch.lane

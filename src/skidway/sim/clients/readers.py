@@ -16,6 +16,7 @@ from skidway.errors import ErrorCode
 from skidway.records.batch import BatchHeader, crc_matches, iter_headers, read_header
 from skidway.records.record import read_records
 from skidway.sim.clients.base import ROUTING_ERRORS, Client
+from skidway.sim.plan import COMPACTED
 from skidway.sim.world.events import Violation, World
 from skidway.sim.world.network import Address, Network
 from skidway.wire.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -235,7 +236,7 @@ class Reader(Client):
                 raise Violation(
                     "non-monotonic", f"{self.place} fetched {topic}-{index} from {position.offset}, got {header}"
                 )
-            if opened is not None and header.base_offset > position.offset:
+            if opened is not None and header.base_offset > position.offset and topic != COMPACTED:
                 raise Violation(
                     "skipped",
                     f"{self.place} fetched {topic}-{index} from {position.offset} and got {header.base_offset}",

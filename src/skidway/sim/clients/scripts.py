@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -22,6 +22,8 @@ class Ask:
     node_id: int
     request: Message
     timeout_ms: int = 3_000
+    patience_ms: int = 0
+    """After so long its client goes on without an answer, by another connection. 0: it does not."""
 
 
 @dataclass(slots=True)
@@ -75,7 +77,26 @@ class ScriptedClient(Client):
     def _put(self, ask: Ask, respond: Any) -> None:
         if self.late_chance and self.random.random() < self.late_chance and self.may_come_late(ask.request):
             self._send_late(ask)
+        if ask.patience_ms:
+            respond = self._until_tired(ask, respond)
         self.ask(ask.node_id, ask.request, respond, ask.timeout_ms)
+
+    def _until_tired(self, ask: Ask, respond: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Once: with the answer, or None when that is late."""
+        done: list[bool] = []
+
+        def once(reply: Any) -> None:
+            if not done:
+                done.append(True)
+                respond(reply)
+
+        def tired() -> None:
+            if not done:
+                self.brokers.abandon(ask.node_id)
+                once(None)
+
+        self.after(ask.patience_ms, tired)
+        return once
 
     def may_come_late(self, request: Message) -> bool:
         """Whether it is known to do no harm, whenever it comes."""

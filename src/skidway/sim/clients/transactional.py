@@ -8,72 +8,35 @@ nobody knows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any
 
 from skidway.errors import ErrorCode
-from skidway.records.record import Record, build_batch
-from skidway.sim.clients.base import ROUTING_ERRORS
+from skidway.metadata.features import TRANSACTIONS as TRANSACTION_VERSION
+from skidway.metadata.features import TRANSACTIONS_NEWEST
+from skidway.sim.clients.outcomes import ELSEWHERE, FENCED, NO_ANSWER, RETRIED, RETRY_MS, Outcome, judge, refused
 from skidway.sim.clients.readers import Partition
-from skidway.sim.clients.scripts import Ask, AskAll, Pause, Script, ScriptedClient
+from skidway.sim.clients.scripts import Ask, Pause, Script, ScriptedClient
+from skidway.sim.clients.transactional_offsets import BOOKED, BOOKS, commit_plainly, send_offsets
+from skidway.sim.clients.transactional_writes import Writes
 from skidway.sim.laws.transactions import TransactionLaws, Written
 from skidway.sim.transactional_plan import TransactionalClientPlan
-from skidway.sim.world.events import MS, Violation, World
+from skidway.sim.world.events import World
 from skidway.sim.world.network import Address, Network
 from skidway.wire.message import Message
 from skidway.wire.schema.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from skidway.wire.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from skidway.wire.schema.end_txn import EndTxnRequest, EndTxnResponse
 from skidway.wire.schema.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from skidway.wire.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from skidway.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from skidway.wire.schema.txn_offset_commit import TxnOffsetCommitRequest
 
-RETRY_MS = 40
-GIVE_UP_MS = 4_000
-"""So long is a write tried; then the transaction is aborted."""
 STEADY = {22: 4, 24: 3, 25: 3, 26: 3, 28: 3}
 BUMPING = {22: 5, 25: 4, 26: 5, 28: 5}
 """The versions in which the generations speak."""
+BUMPING_PRODUCE = 12
+ASKS_CHANCE = 0.3
 GROUPS, TRANSACTIONS = 0, 1
 """Kinds of coordinators."""
-ELSEWHERE = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NETWORK_EXCEPTION,
-    }
-)
-RETRIED = (
-    ELSEWHERE
-    | ROUTING_ERRORS
-    | {
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.OPERATION_NOT_ATTEMPTED,
-    }
-)
-FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
-ABORTABLE = FENCED | {ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE}
-
-
-class Outcome(Enum):
-    FINE = auto()
-    ABORT = auto()
-    """It can only be aborted."""
-    FENCED = auto()
-    """The producer is none any more."""
-
-
-@dataclass(slots=True)
-class Batch:
-    topic: str
-    partition: int
-    sequence: int
-    values: list[bytes]
 
 
 class TransactionalProducer(ScriptedClient):
@@ -95,21 +58,31 @@ class TransactionalProducer(ScriptedClient):
         self.producer_id = self.epoch = -1
         self.coordinators: dict[int, int] = {}
         """Node id, by the kind of coordinator."""
-        self._sequences: dict[Partition, int] = {}
+        self.writes = Writes(self, plan, laws)
         self._number = 0
-        self.brokers.versions.update(BUMPING if plan.bumps else STEADY)
-        self.brokers.versions[0] = plan.produce_version
+        self.bumps = plan.bumps
+        self._speak()
+
+    def _speak(self) -> None:
+        """As its generation does."""
+        self.brokers.versions.update(BUMPING if self.bumps else STEADY)
+        self.brokers.versions[0] = self.plan.produce_version
+        if self.plan.asks_level and self.bumps:
+            self.brokers.versions[0] = BUMPING_PRODUCE
 
     def start(self) -> None:
         super().start()
         self.play(self._script())
 
     def may_come_late(self, request: Message) -> bool:
-        # A steady client's end that comes late ends its next transaction: its protocol cannot tell them apart. And who
+        # A steady client's end that comes late ends its next transaction, and offsets that come late are part of that:
+        # its protocol cannot tell them apart. A job would copy again what it has copied; the books bear it. And who
         # takes the id late has it.
-        return not isinstance(request, InitProducerIdRequest) and (
-            self.plan.bumps or not isinstance(request, EndTxnRequest)
-        )
+        if isinstance(request, InitProducerIdRequest):
+            return False
+        if isinstance(request, TxnOffsetCommitRequest) and not self.bumps:
+            return self.plan.late_books and request.group_id == BOOKS
+        return self.bumps or not isinstance(request, EndTxnRequest)
 
     # --- lives ---
 
@@ -123,15 +96,24 @@ class TransactionalProducer(ScriptedClient):
 
     def _live(self) -> Script[None]:
         """From its start until it is fenced or dies."""
+        if self.plan.asks_level:
+            yield from self._ask_level()
         if (yield from self._init()) is not Outcome.FINE:
             return
         yield from self.prepare()
         while self.producing:
-            self.is_idle = False
-            if (yield from self._transaction()) is not Outcome.FINE:
-                return
+            if self.has_work:
+                self.is_idle = False
+                if self.plan.asks_level and (yield from self._change_over()) is not Outcome.FINE:
+                    return
+                if (yield from self._transaction()) is not Outcome.FINE:
+                    return
             self.is_idle = True
             yield Pause(self.plan.interval_ms * (0.5 + self.random.random()))
+
+    @property
+    def has_work(self) -> bool:
+        return True
 
     def prepare(self) -> Script[None]:
         """What a life begins with, once it has its epoch."""
@@ -161,8 +143,24 @@ class TransactionalProducer(ScriptedClient):
         self.coordinators.pop(kind, None)
         yield Pause(RETRY_MS * (0.5 + self.random.random()))
 
-    def refused(self, code: int, what: str) -> Violation:
-        return Violation("client-errors", f"{self.place} got {ErrorCode(code).name} for {what}")
+    def _ask_level(self) -> Script[None]:
+        """Of any broker: which generation the cluster wants."""
+        reply: ApiVersionsResponse | None = None
+        while reply is None:
+            reply = yield Ask(-1, ApiVersionsRequest(client_software_name="sim", client_software_version="1"), 1_000)
+        levels = {each.name: each.max_version_level for each in reply.finalized_features}
+        self.bumps = levels.get(TRANSACTION_VERSION, 0) >= TRANSACTIONS_NEWEST
+        self._speak()
+
+    def _change_over(self) -> Script[Outcome]:
+        """Now and then; in the other generation it goes on in another epoch, as Java does."""
+        before = self.bumps
+        if self.random.random() < ASKS_CHANCE:
+            yield from self._ask_level()
+        if self.bumps == before:
+            return Outcome.FINE
+        self.world.mark("producer changed over")
+        return (yield from self._init(comes_back=True))
 
     # --- InitProducerId ---
 
@@ -182,14 +180,13 @@ class TransactionalProducer(ScriptedClient):
             elif reply.error_code in FENCED and comes_back:
                 return Outcome.FENCED
             elif reply.error_code:
-                raise self.refused(reply.error_code, f"the initialisation of {self.plan.id}")
+                raise refused(self.place, reply.error_code, f"the initialisation of {self.plan.id}")
             else:
                 self._become(reply.producer_id, reply.producer_epoch)
                 return Outcome.FINE
 
     def _become(self, producer_id: int, epoch: int) -> None:
-        if (producer_id, epoch) != (self.producer_id, self.epoch):
-            self._sequences.clear()
+        self.writes.become(producer_id, epoch)
         self.producer_id, self.epoch = producer_id, epoch
         self.laws.took(self.plan.id, self.place, producer_id, epoch)
 
@@ -205,7 +202,7 @@ class TransactionalProducer(ScriptedClient):
         if outcome is Outcome.FINE and self.random.random() >= self.plan.abort_chance:
             return (yield from self._end(written, commit=True))
         ended = yield from self._end(written, commit=False)
-        if outcome is Outcome.ABORT and ended is Outcome.FINE and not self.plan.bumps:
+        if outcome is Outcome.ABORT and ended is Outcome.FINE and not self.bumps:
             # Of what it gave up, anything may still come: it goes on in another epoch.
             return (yield from self._init(comes_back=True))
         return ended
@@ -221,7 +218,18 @@ class TransactionalProducer(ScriptedClient):
             outcome = yield from self.write(written, values)
             if outcome is not Outcome.FINE:
                 return outcome
-        return Outcome.FINE
+        return (yield from self._keep_books()) if self.random.random() < self.plan.books_chance else Outcome.FINE
+
+    def _keep_books(self) -> Script[Outcome]:
+        """An offset in the transaction, and one outside of it that comes before or after."""
+        self._number += 1
+        plain_first = self.random.random() < 0.3
+        if plain_first:
+            yield from commit_plainly(self, {BOOKED: 1_000_000 + self._number})
+        outcome = yield from send_offsets(self, BOOKS, {BOOKED: self._number})
+        if not plain_first and self.random.random() < 0.7:
+            yield from commit_plainly(self, {BOOKED: 1_000_000 + self._number})
+        return outcome
 
     def made_up(self) -> list[bytes]:
         return [self.numbered(b"") for _ in range(1 + self.random.randrange(self.plan.records))]
@@ -232,27 +240,11 @@ class TransactionalProducer(ScriptedClient):
         return f"{self.place}/{self._number}=".encode() + value
 
     def write(self, written: Written, values: dict[Partition, list[bytes]]) -> Script[Outcome]:
-        if not self.plan.bumps:
+        if not self.bumps:
             added = yield from self._add(list(values))
             if added is not Outcome.FINE:
                 return added
-        pending: dict[Partition, Batch] = {}
-        for place, each in values.items():
-            sequence = self._sequences.get(place, 0)
-            self._sequences[place] = sequence + len(each)
-            pending[place] = Batch(*place, sequence, each)
-            self.laws.sending(written, place, each)
-        give_up_us = self.world.now_us + GIVE_UP_MS * MS
-        while pending:
-            if self.world.now_us > give_up_us:
-                return Outcome.ABORT
-            outcome = yield from self._send(written, pending)
-            if outcome is not Outcome.FINE:
-                return outcome
-            if pending:
-                self.refresh()
-                yield Pause(RETRY_MS * (0.5 + self.random.random()))
-        return Outcome.FINE
+        return (yield from self.writes.write(written, values))
 
     def _add(self, places: list[Partition]) -> Script[Outcome]:
         topics: dict[str, list[int]] = {}
@@ -266,86 +258,17 @@ class TransactionalProducer(ScriptedClient):
         )
         while True:
             reply = yield from self.ask_coordinator(request)
-            codes = [-1]
+            codes = [NO_ANSWER]
             if reply is not None:
                 results = reply.results_by_topic_v3_and_below
                 codes = [each.partition_error_code for result in results for each in result.results_by_partition]
-            outcome = self._judge(codes, "adding partitions")
+            outcome = judge(self.place, codes, "adding partitions")
             if outcome is not None:
                 return outcome
             if reply is None or any(code in ELSEWHERE for code in codes):
                 yield from self.elsewhere()
             else:
                 yield Pause(RETRY_MS * self.random.random())
-
-    def _judge(self, codes: list[int], what: str) -> Outcome | None:
-        """None: ask again. -1 stands for no answer."""
-        if not any(codes):
-            return Outcome.FINE
-        if any(code in FENCED for code in codes):
-            return Outcome.FENCED
-        if any(code in ABORTABLE for code in codes):
-            return Outcome.ABORT
-        for code in codes:
-            if code > 0 and code not in RETRIED:
-                raise self.refused(code, what)
-        return None
-
-    # --- Produce ---
-
-    def _send(self, written: Written, pending: dict[Partition, Batch]) -> Script[Outcome]:
-        """Each once, to the leaders of now; what is acknowledged is pending no more."""
-        sent: list[tuple[Batch, bytes]] = []
-        asks = []
-        for batch in pending.values():
-            leader, _ = self.leader_of(batch.topic, batch.partition)
-            if leader in self.brokers.addresses:
-                topic_id = self.known[batch.topic].topic_id
-                sent.append((batch, topic_id))
-                asks.append(Ask(leader, self._produce(batch, topic_id), 2_500))
-        if not asks:
-            return Outcome.FINE
-        sent_us = self.world.now_us
-        replies = yield AskAll(asks)
-        outcome = Outcome.FINE
-        for (batch, topic_id), reply in zip(sent, replies, strict=True):
-            if reply is None:
-                continue
-            answer = reply.responses[0].partition_responses[0]
-            code = answer.error_code
-            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                del pending[batch.topic, batch.partition]
-                offset = answer.base_offset if code == ErrorCode.NONE else -1
-                self.laws.acked(written, (batch.topic, batch.partition), topic_id, offset, batch.values, sent_us)
-            elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                raise Violation(
-                    "idempotence",
-                    f"{self.place}: sequence {batch.sequence} of {batch.topic}-{batch.partition} in epoch {self.epoch} "
-                    f"is refused although everything before it was acknowledged: {answer.error_message}",
-                )
-            elif code in ABORTABLE:
-                self.say(f"{batch.topic}-{batch.partition}: {ErrorCode(code).name}, aborts")
-                outcome = Outcome.ABORT
-            elif code not in RETRIED:
-                raise self.refused(code, f"a write ({answer.error_message})")
-        return outcome
-
-    def _produce(self, batch: Batch, topic_id: bytes) -> ProduceRequest:
-        wall_ms = 1_790_000_000_000 + self.world.now_us // MS
-        records = build_batch(
-            [Record(0, wall_ms, None, value) for value in batch.values],
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            base_sequence=batch.sequence,
-            transactional=True,
-        )
-        data = [PartitionProduceData(index=batch.partition, records=records)]
-        return ProduceRequest(
-            transactional_id=self.plan.id,
-            acks=-1,
-            timeout_ms=1_500,
-            topic_data=[TopicProduceData(name=batch.topic, topic_id=topic_id, partition_data=data)],
-        )
 
     # --- EndTxn ---
 
@@ -355,10 +278,10 @@ class TransactionalProducer(ScriptedClient):
         while True:
             sent_us = self.world.now_us
             reply: EndTxnResponse | None = yield from self.ask_coordinator(request)
-            code = -1 if reply is None else reply.error_code
+            code = NO_ANSWER if reply is None else reply.error_code
             if reply is not None and code == ErrorCode.NONE:
                 self.laws.ended(written, commit=commit, sent_us=sent_us)
-                if self.plan.bumps:
+                if self.bumps:
                     self._become(reply.producer_id, reply.producer_epoch)
                 return Outcome.FINE
             if code == ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -366,9 +289,9 @@ class TransactionalProducer(ScriptedClient):
             elif code in FENCED or code == ErrorCode.INVALID_TXN_STATE:
                 self.laws.end_refused(written, ErrorCode(code).name)
                 return Outcome.FENCED
-            elif code == -1 or code in RETRIED:
+            elif code == NO_ANSWER or code in RETRIED:
                 # It may have been decided, and only the answer is lost.
                 self.laws.end_unheard(written)
                 yield from self.elsewhere()
             else:
-                raise self.refused(code, f"the {'commit' if commit else 'abort'} of {self.plan.id}")
+                raise refused(self.place, code, f"the {'commit' if commit else 'abort'} of {self.plan.id}")

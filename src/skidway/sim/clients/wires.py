@@ -166,6 +166,11 @@ class Brokers:
             wire = self._wires[address] = Wire(self, address)
         return wire
 
+    def abandon(self, node_id: int) -> None:
+        """Use another connection from now on, and leave this one as it is."""
+        if (address := self.addresses.get(node_id)) is not None:
+            self._wires.pop(address, None)
+
     def drop(self) -> None:
         """Hang up everywhere: the client is gone."""
         for wire in list(self._wires.values()):

@@ -18,7 +18,6 @@ from random import Random
 
 from skidway.broker.events import Event
 from skidway.broker.last_run import PATH as LAST_RUN
-from skidway.log.durability.checkpointing import vouched
 from skidway.log.durability.checkpoints import TRUNCATED
 from skidway.log.durability.sync import snapshot_offset
 from skidway.log.log import Log
@@ -284,7 +283,7 @@ def _is_unreadable(image: Image, partition: Partition) -> bool:
 def _proven_batches(log: Log) -> list[tuple[str, int, int]]:
     """File, position and size of those that no crash and no truncation makes doubtful: a bad one would be taken for a
     torn tail there."""
-    proven = vouched(log)
+    proven = log.saved.vouched(log.high_watermark)
     return [
         (segment.path(".log"), position, size)
         for segment in log.segments

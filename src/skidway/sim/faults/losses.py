@@ -25,6 +25,7 @@ from collections.abc import Callable
 from random import Random
 
 from skidway.broker.last_run import PATH as LAST_RUN
+from skidway.broker.node import Node
 from skidway.broker.partitions.partition import Partition
 from skidway.errors import CorruptMessage
 from skidway.log.durability.checkpoints import (
@@ -76,8 +77,12 @@ class Losses:
         self._revive = revive
         self._boots = 0
         """How often the machine had lost its power before it was struck."""
+        self._unread: Host | None = None
+        """The machine whose tail was damaged above what its files prove."""
         self._wiped: list[Copy] = []
         """What was on the disk that was lost."""
+        self.are_voters_unsure: Callable[[], bool] = lambda: False
+        """Whether one of them may be about to be removed: then the others may not do without this machine."""
         self._steps: dict[str, Step] = {
             "tail": self._flip_tail,
             "lost files": _lose_files,
@@ -96,6 +101,10 @@ class Losses:
         else:
             step = self._steps[fault.kind]
             self._strike(fault, host, random, lambda copies: self._lose_one(host, copies, step, random))
+
+    @property
+    def was_disk_lost(self) -> bool:
+        return bool(self._wiped)
 
     @property
     def is_disk_lost(self) -> bool:
@@ -142,7 +151,16 @@ class Losses:
 
     def _flip_tail(self, host: Host, copy: Copy, random: Random) -> str:
         is_intact = host.disk.boots == self._boots
+        if is_intact:
+            self._unread = host
         return _flip_tail(host.disk, copy, random, 1 << 62 if is_intact else _saved_watermark(host.disk, copy))
+
+    def is_unread(self, host: Host) -> bool:
+        """Whether a damaged tail here is the only copy and no start has read it yet. If power was lost before that, it
+        would look like what the loss of power tore: nobody could know."""
+        if host is self._unread and host.node is not None and host.node.rooms.hosting.started:
+            self._unread = None
+        return self.plan.nodes == 1 and host is self._unread
 
     # --- a vote ---
 
@@ -170,11 +188,11 @@ class Losses:
     # --- everything ---
 
     def _lose_disk(self, fault: Fault, host: Host, random: Random) -> None:
-        if self._wiped or self.plan.nodes < 3:
+        if self._wiped or self.plan.nodes < 3 or self.are_voters_unsure():
             return
 
         def wipe(copies: list[Copy]) -> None:
-            if self._wiped:
+            if self._wiped or self.are_voters_unsure():
                 return
             self._wiped = copies
             for copy in copies:
@@ -216,12 +234,16 @@ class Losses:
         node = host.node
         if node is None or len(list(node.partitions)) != spare or not node.rooms.hosting.started:
             return False
-        running = [other for _, other in self.cluster.running]
+        return self._is_metadata_held(node)
+
+    def _is_metadata_held(self, node: Node) -> bool:
+        """All voters but this one run, and have all metadata that is committed. It may have stopped by now."""
+        running = [other for _, other in self.cluster.running if other is not node]
         voters = node.quorum.quorum.voters.ids
-        others = [other for other in running if other is not node and other.settings.node_id in voters]
-        committed = max(other.quorum.quorum.high_watermark for other in running)
+        others = [other for other in running if other.settings.node_id in voters]
+        committed = max(other.quorum.quorum.high_watermark for other in [node, *running])
         has_all = all(other.quorum.log.synced_offset >= committed for other in others)
-        return len(voters) >= 3 and len(others) >= len(voters) - (host.settings.node_id in voters) and has_all
+        return len(voters) >= 3 and len(others) >= len(voters) - (node.settings.node_id in voters) and has_all
 
     # --- going down and coming back ---
 
@@ -264,12 +286,15 @@ class Losses:
         whole: bool,
         kills: bool,
     ) -> None:
-        """While it stops, the others may lose what they hold: it is looked at once more when it has stopped."""
+        """While it stops, the others may lose what they hold, and metadata may be committed that only this one and the
+        leader have: it is looked at once more when it has stopped."""
+        node = host.node
 
         def struck() -> None:
             if host.node is None:
                 still = [copy for copy in copies if self._is_still_spare(copy)]
-                if host.disk.exists(LAST_RUN) and (len(still) == len(copies) or not whole):
+                is_all_spare = len(still) == len(copies) and node is not None and self._is_metadata_held(node)
+                if host.disk.exists(LAST_RUN) and (is_all_spare or not whole):
                     lose(still)
                 self.world.after(fault.lasts_ms * MS, lambda: self._start(host))
             elif not self.over:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from skidway.broker.coordinators.groups import OFFSETS_TOPIC
+from skidway.broker.coordinators.shares import SHARES_TOPIC
 from skidway.broker.coordinators.transactions import TRANSACTIONS_TOPIC
 from skidway.sim.faults.damage import Damage
 from skidway.sim.faults.decisions import Decisions
+from skidway.sim.faults.held_messages import HeldMessages
+from skidway.sim.faults.held_states import HeldStates
 from skidway.sim.faults.losses import Losses
 from skidway.sim.plan import LOSSES, MORE_LOSSES, Fault, Plan
+from skidway.sim.share_plan import GROUP_COORDINATOR, SHARE_COORDINATOR
 from skidway.sim.transactional_plan import COORDINATOR, STATE_PARTITIONS
 from skidway.sim.world.cluster import Cluster
 from skidway.sim.world.events import MS, World
@@ -17,6 +22,7 @@ from skidway.sim.world.host import Host
 
 HOUR_MS = 3_600_000
 SPARE_BYTES = 2_000
+STATE_TOPICS = {COORDINATOR: TRANSACTIONS_TOPIC, SHARE_COORDINATOR: SHARES_TOPIC, GROUP_COORDINATOR: OFFSETS_TOPIC}
 STOPPED_US = 20 * MS
 """How often to look whether a machine that stops has stopped."""
 
@@ -36,6 +42,8 @@ class Nemesis:
         self._clients = clients
         strikes = [self._power, self._kill, self._cut, self._pause]
         self.decisions = Decisions(world, cluster, strikes)
+        self.held = HeldMessages(world, cluster, self._kill)
+        self.held_states = HeldStates(world, cluster)
         self._kinds: dict[str, Callable[[Fault, Host, Random], None]] = {
             "power": self._power,
             "kill": self._kill,
@@ -55,7 +63,9 @@ class Nemesis:
             "two": self._two,
             "flip": self._flip,
             "rot": self._rot,
-            "decided": self.decisions.wait,
+            **self.decisions.kinds,
+            **self.held.kinds,
+            **self.held_states.kinds,
             **dict.fromkeys((*LOSSES, *MORE_LOSSES), self.losses.strike),
         }
 
@@ -65,7 +75,7 @@ class Nemesis:
 
     def end(self) -> None:
         """No more faults: everything is healed and runs."""
-        self.over = self.losses.over = self.decisions.over = True
+        self.over = self.losses.over = self.decisions.over = self.held.over = self.held_states.over = True
         self.network.heal_all()
         for host in self.cluster.hosts.values():
             host.disk.capacity = None
@@ -116,8 +126,8 @@ class Nemesis:
             found = self.cluster.leader_host(topic.name, fault.amount % topic.partitions)
         elif fault.target == -2:
             found = self.cluster.controller_host()
-        elif fault.target == COORDINATOR:
-            found = self.cluster.leader_host(TRANSACTIONS_TOPIC, fault.amount % STATE_PARTITIONS)
+        elif fault.target in STATE_TOPICS:
+            found = self.cluster.leader_host(STATE_TOPICS[fault.target], fault.amount % STATE_PARTITIONS)
         return found if found is not None else hosts[fault.target % len(hosts)]
 
     def _later(self, fault: Fault, step: Callable[[], None]) -> None:
@@ -133,7 +143,7 @@ class Nemesis:
         return self.plan.lossy and not self.losses.is_disk_lost
 
     def _down(self, host: Host) -> None:
-        if self._is_lossy:
+        if self._is_lossy and not self.losses.is_unread(host):
             host.power_off()
         else:
             host.kill()

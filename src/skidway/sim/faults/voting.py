@@ -37,6 +37,14 @@ class VoterChanges:
     def __init__(self, admin: Client, addresses: dict[int, Address]) -> None:
         self.admin = admin
         self.addresses = addresses
+        self.halted: Callable[[], bool] = lambda: False
+        """Whether a disk was lost in this run: whoever votes besides its machine is needed."""
+        self._asked = self._done = 0
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether a removal may still come into force."""
+        return self._asked > self._done
 
     def change(self, random: Random) -> None:
         """One voter less, or one more where there is somebody else."""
@@ -60,14 +68,16 @@ class VoterChanges:
             found = [voter for voter in data.current_voters if voter.replica_id == node_id]
             if not found:
                 then(True)
-            elif tries <= 1 or len(data.current_voters) == 1:
+            elif tries <= 1 or len(data.current_voters) == 1 or self.halted():
                 then(False)
             else:
                 request = RemoveRaftVoterRequest(None, node_id, found[0].replica_directory_id)
+                self._asked += 1
                 self.admin.ask(-1, request, lambda reply: answered(found[0], reply), ANSWER_MS)
 
         def answered(voter: ReplicaState, reply: RemoveRaftVoterResponse | None) -> None:
             self._tell("dismissed", voter, reply)
+            self._done += _is_known(reply)
             self.admin.after(RETRY_MS, lambda: self.dismiss(node_id, then, tries - 1))
 
         self._describe(decide, TRIES, lambda: then(False))
@@ -91,10 +101,14 @@ class VoterChanges:
         self.admin.ask(-1, request, answered)
 
     def _remove(self, voter: ReplicaState, return_ms: int) -> None:
+        if self.halted():
+            return
         request = RemoveRaftVoterRequest(None, voter.replica_id, voter.replica_directory_id)
+        self._asked += 1
 
         def answered(reply: RemoveRaftVoterResponse | None) -> None:
             self._tell("removed", voter, reply)
+            self._done += _is_known(reply)
             self.admin.after(return_ms, lambda: self._add(voter, TRIES))
 
         self.admin.ask(-1, request, answered, ANSWER_MS)
@@ -125,3 +139,9 @@ class VoterChanges:
         self.admin.say(f"voter {voter.replica_id} {what}: {'no answer' if code is None else code.name}")
         if code is ErrorCode.NONE:
             self.admin.world.mark(f"voter {what}")
+
+
+def _is_known(reply: RemoveRaftVoterResponse | None) -> bool:
+    """Whether it is certain what became of a removal."""
+    unsure = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return reply is not None and reply.error_code not in unsure

@@ -48,6 +48,7 @@ class Invariants:
         self.is_lost: Callable[[Host, Log], bool] = lambda host, log: False
         """Whether something of what was stored of it is gone."""
         self.more_steps: list[Callable[[Node], None]] = []
+        self.more_starts: list[Callable[[Host], None]] = []
         self.more_sweeps: list[Callable[[], None]] = []
         """Of laws that only some runs have."""
         self._sweeps = 0
@@ -85,6 +86,8 @@ class Invariants:
         node = host.node
         assert node is not None
         self.quorum.on_start(host, node)
+        for start in self.more_starts:
+            start(host)
         self._check_told(host, node.quorum.log)
         self._check_kept(host, "metadata", node.quorum.log)
         self._promised.get(host.name, {}).pop("metadata", None)
@@ -114,9 +117,9 @@ class Invariants:
             key = (host.name, host.life, name)
             if key not in self._cuts and self._opened.get(host.name) != host.life:
                 continue  # It is noted when it is looked at as a recovered one.
-            before, self._cuts[key] = self._cuts.get(key, 0), log.truncated.count
+            before, self._cuts[key] = self._cuts.get(key, 0), log.saved.truncated.count
             starts = log.epochs.starts
-            if log.truncated.count != before and log.failure is None and starts and starts[-1] >= log.end_offset:
+            if log.saved.truncated.count != before and log.failure is None and starts and starts[-1] >= log.end_offset:
                 raise Violation(
                     "epoch-cache",
                     f"{host.name} {name} was truncated to {log.end_offset}; its epoch cache has {log.epochs.entries()}",
@@ -129,7 +132,7 @@ class Invariants:
             if name in known:
                 continue
             known.add(name)
-            self._cuts[host.name, host.life, name] = log.truncated.count
+            self._cuts[host.name, host.life, name] = log.saved.truncated.count
             if log.quarantined:
                 if "[Errno" not in str(log.failure) and self._is_alone and not self.is_lost(host, log):
                     raise Violation("quarantine", f"{host.name} {name}: {log.failure}")

@@ -5,6 +5,8 @@ Every value is written once. A transaction is committed, surely not committed, o
 | law | meaning |
 |---|---|
 | aborted-read | a reader of what is committed got a value of a transaction that failed, or is open |
+| early-read | the same, of one whose commit its coordinator has not decided |
+| cycle | transactions have each read what the other wrote, or in another order than they ran (see `cycles`) |
 | torn | at the end some values of a transaction can be read, and others cannot |
 | unseen-commit | a commit was acknowledged, and at the end its values cannot be read |
 | stable-reads | two readers got different records from the same offsets, or more than was called stable |
@@ -16,14 +18,16 @@ Every value is written once. A transaction is committed, surely not committed, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from skidway.sim.clients.readers import Partition
+from skidway.sim.laws.cycles import Step, find_cycle
 from skidway.sim.laws.history import History
+from skidway.sim.plan import COMPACTED, key_of
 from skidway.sim.world.events import Violation, World
-from skidway.transactions.transaction import Ended, Ending, Transaction
+from skidway.transactions.transaction import LAST_EPOCH, Ended, Ending, Transaction
 
 NOTHING_TO_END = "INVALID_TXN_STATE"
 ProducerEpoch = tuple[int, int]
@@ -52,6 +56,11 @@ class Written:
     """One of its values that a reader of what is committed has got."""
     is_unheard: bool = False
     """A request to end it went without an answer."""
+    began_us: int = 0
+    ended_us: int | None = None
+    """When its commit was acknowledged."""
+    sources: list[Written] = field(default_factory=list)
+    """Of what it has read."""
 
     def __str__(self) -> str:
         return f"the transaction of {self.id} by {self.place} as {self.producer}"
@@ -65,11 +74,28 @@ class Stable:
     passed: int = 0
     """Below this everything was read by somebody."""
 
+    def replaces(self, keys: Mapping[bytes, bytes], offset: int, value: bytes) -> bool:
+        """Whether a later value of the same key was read: compaction may have removed this one, or not yet."""
+        key = keys.get(value)
+        return key is not None and any(keys.get(later) == key for at, later in self.values.items() if at > offset)
+
+
+def _who_ended(known: Transaction) -> ProducerEpoch:
+    """Whose transaction is ending or was the last to end. An end that bumps has the next epoch; after another end that
+    epoch belongs to whoever took the id since."""
+    if not known.bumps:
+        return known.producer_id, known.epoch
+    if known.epoch == 0:
+        return known.previous_producer_id, LAST_EPOCH
+    return known.producer_id, known.epoch - 1
+
 
 class TransactionLaws:
-    def __init__(self, world: World, history: History) -> None:
+    def __init__(self, world: World, history: History, deleted: Container[str] = ()) -> None:
+        """`deleted`: topics that come and go; what is in them may go too."""
         self.world = world
         self.history = history
+        self._deleted = deleted
         self.all: list[Written] = []
         self._of: dict[bytes, Written] = {}
         self._where: dict[bytes, Partition] = {}
@@ -79,7 +105,17 @@ class TransactionLaws:
         self._owners: dict[ProducerEpoch, str] = {}
         self.decided: Callable[[str], Transaction | None] = lambda transactional_id: None
         """What a coordinator has committed of an id, as an all-knowing observer knows it."""
+        self.on_asked: Callable[[str], None] = lambda transactional_id: None
+        """Called when a commit is asked for."""
+        self.given: Callable[[int], int] = lambda producer_id: producer_id
+        """The order in which producer ids were given."""
+        self.committed_us: Callable[[str], int] = lambda transactional_id: 0
+        """When such an observer last saw a commit of the id decided."""
         self.stable: dict[tuple[bytes, int], Stable] = {}
+        self._keys: dict[bytes, bytes] = {}
+        """Of values in compacted topics: a later one of the same key replaces them."""
+        self._offsets: dict[bytes, int] = {}
+        """Where these are, as far as that was told."""
         self._last_stable: dict[tuple[str, bytes, int, int], int] = {}
 
     # --- producers ---
@@ -91,14 +127,14 @@ class TransactionLaws:
         if owner != place:
             raise Violation("fenced-producers", f"{owner} and {place} both have {transactional_id} as {taken}")
         newest, _ = self._newest.get(transactional_id, ((-1, -1), 0))
-        if taken in self._former or (newest[0] == producer_id and newest[1] > epoch):
+        if taken in self._former or (self.given(newest[0]), newest[1]) > (self.given(producer_id), epoch):
             self._former.add(taken)  # The answer was under way for longer than that of a later one.
         elif taken != newest:
             self._former.add(newest)
             self._newest[transactional_id] = (taken, self.world.now_us)
 
     def begin(self, transactional_id: str, place: str, producer: ProducerEpoch) -> Written:
-        written = Written(transactional_id, place, producer)
+        written = Written(transactional_id, place, producer, began_us=self.world.now_us)
         self.all.append(written)
         return written
 
@@ -112,12 +148,19 @@ class TransactionLaws:
         self, written: Written, place: Partition, topic_id: bytes, offset: int, values: list[bytes], sent_us: int
     ) -> None:
         self._check_fenced(written, sent_us, f"a write at {offset} of {place}")
+        if place[0] in self._deleted:
+            return
         written.acked.update(values)
+        if place[0] == COMPACTED:
+            self._keys.update({value: key_of(value) for value in values})
+            self._offsets.update({value: offset + delta for delta, value in enumerate(values) if offset >= 0})
+            return
         self.history.stored(written.place, place, topic_id, offset, values)
 
     def ending(self, written: Written, *, commit: bool) -> None:
         if commit:
             written.fate = Fate.COMMITTING
+            self.on_asked(written.id)
         else:
             self._fail(written)
 
@@ -128,6 +171,7 @@ class TransactionLaws:
         if commit:
             self._check_fenced(written, sent_us, "a commit")
             written.fate = Fate.COMMITTED
+            written.ended_us = self.world.now_us
         self.world.say(written.place, f"{written.id} {'committed' if commit else 'aborted'} by {written.producer}")
         self.world.mark("transaction committed" if commit else "transaction aborted")
 
@@ -166,8 +210,7 @@ class TransactionLaws:
         known = self.decided(written.id)
         if known is None or not written.acked or not isinstance(known.state, Ending | Ended):
             return
-        producer_id, epoch = written.producer
-        if known.state.commit and (known.producer_id, known.epoch) in ((producer_id, epoch), (producer_id, epoch + 1)):
+        if known.state.commit and _who_ended(known) == written.producer:
             raise Violation("false-fencing", f"the commit of {written} was refused: {why}; it is committed")
 
     # --- readers of what is committed ---
@@ -180,8 +223,8 @@ class TransactionLaws:
             if offset >= stable.passed:
                 stable.values[offset] = value
         known = {offset: value for offset, value in stable.values.items() if start <= offset < end}
-        if known != got:
-            odd = sorted(set(known.items()) ^ set(got.items()))
+        odd = sorted(set(known.items()) ^ set(got.items()))
+        if not all(stable.replaces(self._keys, *each) for each in odd):
             raise Violation("stable-reads", f"{reader} read {start} to {end} of {index}; other readers differ: {odd}")
         stable.passed = max(stable.passed, end)
 
@@ -193,8 +236,18 @@ class TransactionLaws:
             raise Violation(
                 "aborted-read", f"{reader} read {value!r} at {offset}; {written} is {written.fate.name.lower()}"
             )
+        if written.fate is Fate.COMMITTING and self.committed_us(written.id) < written.began_us:
+            raise Violation("early-read", f"{reader} read {value!r} at {offset}; {written} is not decided")
         written.read = value
         self.history.reads += 1
+
+    def used(self, reader: Written, values: Iterable[bytes]) -> None:
+        """A transaction has read these, as committed."""
+        for value in values:
+            written = self._of.get(value)
+            if written is not None and written not in reader.sources:
+                self._check_read(reader.place, -1, value)
+                reader.sources.append(written)
 
     def last_stable(self, reader: str, topic_id: bytes, index: int, leader_epoch: int, offset: int) -> None:
         key = (reader, topic_id, index, leader_epoch)
@@ -217,29 +270,49 @@ class TransactionLaws:
             for value in stable.values.values()
         }
         for written in self.all:
-            missing = sorted(written.acked - present)
-            if not missing or not written.acked:
-                continue
-            if written.fate is Fate.COMMITTED:
-                kind = "torn" if len(missing) < len(written.acked) else "unseen-commit"
-                raise Violation(kind, f"{written} is committed; {missing} cannot be read")
-            if len(missing) < len(written.acked):
+            seen = written.acked & present
+            missing = sorted(value for value in written.acked - seen if not self._is_replaced(value))
+            if missing and written.fate is Fate.COMMITTED:
+                raise Violation(
+                    "torn" if seen else "unseen-commit", f"{written} is committed; {missing} cannot be read"
+                )
+            if missing and seen:
                 raise Violation(
                     "torn", f"{written} is {written.fate.name.lower()}; of it only {missing} cannot be read"
                 )
 
-    def check_copied(self, transactional_id: str, expected: list[bytes]) -> None:
-        """Of a job that copies: these are the values below its committed offset."""
+    def _is_replaced(self, value: bytes) -> bool:
+        key, later = self._keys.get(value), self._offsets.get(value, -1)
+        if key is None:
+            return False
+        return any(
+            self._keys.get(other) == key and at > later
+            for stable in self.stable.values()
+            for at, other in stable.values.items()
+        )
+
+    def check_order(self) -> None:
+        """Of everything that was committed, and that somebody has read."""
+        steps = {
+            written: Step(f"{written} from {written.began_us}", written.place, written.began_us, written.ended_us)
+            for written in self.all
+            if written.ended_us is not None or written.read
+        }
+        for written, step in steps.items():
+            step.read = [steps[source] for source in written.sources if source in steps]
+        if cycle := find_cycle(list(steps.values())):
+            raise Violation("cycle", f"{cycle} come before each other")
+
+    def check_copied(self, ids: Sequence[str], expected: list[bytes]) -> None:
+        """Of a job that copies, with these transactional ids: the values below its committed offsets."""
         copied = sorted(
             value.split(b"=", 1)[1]
             for stable in self.stable.values()
             for value in stable.values.values()
-            if (written := self._of.get(value)) is not None and written.id == transactional_id
+            if (written := self._of.get(value)) is not None and written.id in ids
         )
         if copied != sorted(expected):
             lost = sorted(set(expected) - set(copied))
             twice = sorted({value for value in copied if copied.count(value) > 1})
             odd = sorted(set(copied) - set(expected))
-            raise Violation(
-                "copied-once", f"{transactional_id} copied {len(copied)} of {len(expected)}: {lost=} {twice=} {odd=}"
-            )
+            raise Violation("copied-once", f"{ids} copied {len(copied)} of {len(expected)}: {lost=} {twice=} {odd=}")

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from skidway.broker.listeners import only_listener
 from skidway.broker.node import Node
 from skidway.broker.partitions.partition import Partition
 from skidway.broker.settings import NodeSettings
 from skidway.groups.settings import GroupSettings
+from skidway.shares.coordinator.settings import ShareCoordinatorSettings
+from skidway.sim import share_plan
 from skidway.sim.plan import Plan
+from skidway.sim.share_plan import SharePlan
 from skidway.sim.transactional_plan import STATE_PARTITIONS, TIMEOUT_CHECK_MS, TransactionalPlan
 from skidway.sim.world.events import World
 from skidway.sim.world.host import DiskSpeed, Host
@@ -38,6 +43,9 @@ class Cluster:
         plan = self.plan
         speed = DiskSpeed(plan.sync_us, plan.stall_us, plan.stall_chance)
         host = Host(self.world, self.network, node_settings(plan, number), speed=speed)
+        if isinstance(plan, TransactionalPlan):
+            # Coordinators compare times that others wrote down, so their clocks are about right.
+            host.clock.wall_offset_ms -= host.clock.monotonic_ms()
         if plan.drift_ppm:
             host.clock.drift_ppm = (number % 3 - 1) * plan.drift_ppm
         self.hosts[number] = host
@@ -94,6 +102,20 @@ def rack_of(plan: Plan, number: int) -> str:
     return f"rack{number % plan.racks}"
 
 
+def _share_settings(plan: SharePlan) -> dict[str, int]:
+    return {
+        "share_session_timeout_ms": 3_000,
+        "share_session_timeout_ms_min": 1_000,
+        "share_heartbeat_interval_ms": 300,
+        "share_heartbeat_interval_ms_min": 100,
+        "share_lock_ms": plan.lock_ms,
+        "share_lock_ms_min": 1_000,
+        "share_deliveries": plan.deliveries,
+        "share_locks": plan.locks,
+        "share_locks_min": 100,
+    }
+
+
 def node_settings(plan: Plan, number: int) -> NodeSettings:
     chosen: dict[str, Any] = {
         "node_id": number,
@@ -118,9 +140,21 @@ def node_settings(plan: Plan, number: int) -> NodeSettings:
         ),
     }
     if isinstance(plan, TransactionalPlan):
-        chosen["experimental_transactions"] = True
+        chosen["compaction_check_ms"] = plan.compaction_ms
         chosen["transactions"] = TransactionSettings(
-            state_partitions=STATE_PARTITIONS, timeout_check_ms=TIMEOUT_CHECK_MS
+            state_partitions=STATE_PARTITIONS,
+            timeout_check_ms=TIMEOUT_CHECK_MS,
+            id_expiration_ms=plan.expiration_ms,
+            id_expiration_check_ms=TIMEOUT_CHECK_MS,
+            first_epoch=plan.first_epoch,
+        )
+    if isinstance(plan, SharePlan):
+        chosen["groups"] = replace(chosen["groups"], **_share_settings(plan))
+        chosen["shares"] = ShareCoordinatorSettings(
+            state_partitions=share_plan.STATE_PARTITIONS,
+            updates_per_snapshot=plan.updates_per_snapshot,
+            prune_interval_ms=plan.prune_ms,
+            write_timeout_ms=plan.write_timeout_ms,
         )
     if plan.racks:
         chosen["rack"] = rack_of(plan, number)

@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
+from skidway.broker.api.table import SERVED
 from skidway.wire.apis import FACTS
 
 FORBIDDEN_EVENTS = (
@@ -72,6 +73,8 @@ def _prepare() -> None:
     """Whatever is imported on first use is imported before: importing reads files."""
     for facts in FACTS:
         import_module(f"skidway.wire.schema.{facts.module}")
+    for served in SERVED.values():
+        served.load()
     "".encode("utf-16-be")
     if not _State.installed:
         _State.installed = True

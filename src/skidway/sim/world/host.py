@@ -26,7 +26,7 @@ from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.ports import FileSlice
 from skidway.replica.news import BadBatchFetched
 from skidway.runtime.jobs import Job, Lane
-from skidway.runtime.turn_driver import TurnDriver
+from skidway.runtime.turn import TurnDriver
 from skidway.server.event_text import line_of
 from skidway.sim.world.disk import Crashed, SimDisk
 from skidway.sim.world.events import MS, SECOND, Violation, World
@@ -303,7 +303,7 @@ class Host:
         self.on_start(self)
         life = self.life
         self._driver.schedule()
-        self.world.after(MAINTENANCE_US, lambda: self._maintain(life))
+        self.world.after(_maintenance_us(self.settings), lambda: self._maintain(life))
         return True
 
     def _on_event(self, event: Event) -> None:
@@ -491,7 +491,7 @@ class Host:
 
         if life == self.life:
             self.enter(life, due)
-            self.world.after(MAINTENANCE_US, lambda: self._maintain(life))
+            self.world.after(_maintenance_us(self.settings), lambda: self._maintain(life))
 
     # --- workers ---
 
@@ -557,6 +557,10 @@ class Host:
             self.enter(life, lambda: outbound.opened(end))
 
         self.network.connect(self.name, (link.host, link.port), opened, lambda: self.enter(life, outbound.failed))
+
+
+def _maintenance_us(settings: NodeSettings) -> int:
+    return min(MAINTENANCE_US, settings.compaction_check_ms * MS)
 
 
 def _judge(host: Host, event: Event) -> str:

@@ -71,6 +71,8 @@ class Network:
         self._ends: dict[End, None] = {}
         self.reset_on_heal = False
         """Whether connections that a cut held up are given up by TCP before it is healed."""
+        self.hold: Callable[[End, bytes], int] | None = None
+        """How much later than usual bytes arrive, if somebody holds some up: asked of all that are sent."""
 
     # --- who is where ---
 
@@ -125,6 +127,8 @@ class Network:
 
     def carry(self, end: End, data: bytes | None) -> None:
         arrival = max(self.world.now_us + self.delay(end.place, end.far), end.clear_us)
+        if self.hold is not None and data is not None:
+            arrival += self.hold(end, data)
         end.clear_us = arrival
         self.world.at(arrival, partial(self._arrive, end, data))
 
@@ -159,6 +163,13 @@ class Network:
             end.open = False
             self._forget(end)
             end.on_closed()
+
+    def lose(self, end: End) -> None:
+        """This end finds its connection broken. The other learns of it behind what is still on its way."""
+        if end.open:
+            other = end.other
+            self.reset(end)
+            self.world.at(end.clear_us + 1, lambda: self.reset(other))
 
     def reset_between(self, place: str, far: str) -> int:
         """Break all connections between two places, at both ends; bytes under way are lost."""

@@ -4,8 +4,9 @@ Events fall into windows by a time of their own, or by the record's timestamp. A
 be; a later one is left out. With `emit="final"` each window is written once, when the watermark has passed its end;
 with `emit="changes"` (to a topic only) a window is written again whenever a batch changed it, newest last.
 
-To a table: exactly once. To a topic: at least once. Records that are no JSON or have no time are left out, and
-counted in the query's progress (`observedMetrics`, shown by `skidway pipeline status`).
+Exactly once to a table, and to a topic where the brokers can, as Skidway's can (`delivering`). Records that are no JSON
+or have no time are left out, and counted in the query's progress (`observedMetrics`, shown by `skidway pipeline
+status`).
 """
 # ruff: noqa: RUF009 - option() makes a field, as dataclasses.field does
 
@@ -16,13 +17,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
-from skidway.spark.lake import Target, open_table, write_batch
+from skidway.spark.lake import Target, Written, open_table, write_batch
 from skidway.spark.lake.target import FORMATS
 from skidway.spark.pipelines import topics
+from skidway.spark.pipelines.delivering import Delivering
+from skidway.spark.pipelines.holding import Holding, hold_checkpoint
 from skidway.spark.pipelines.options import (
     EVERY_SECOND,
     BadPipeline,
-    Common,
+    ToTopics,
     Trigger,
     interval,
     option,
@@ -33,7 +36,7 @@ MEASURE = re.compile(r"(count|sum|avg|min|max|distinct)(?::(.+))?")
 
 
 @dataclass(slots=True, kw_only=True)
-class AggregateOptions(Common):
+class AggregateOptions(ToTopics):
     window: str = option("How long a window is: 1m, 1h.", "1m")
     slide: str | None = option("How often a new window begins. Default: windows do not overlap.", None)
     watermark: str = option("How late an event may be and still count.", "1m")
@@ -48,7 +51,7 @@ class AggregateOptions(Common):
     format: str = option("The table's format: parquet, delta or iceberg.", "parquet")
 
     def __post_init__(self) -> None:
-        Common.__post_init__(self)
+        ToTopics.__post_init__(self)
         if (self.to_topic is None) == (self.to_table is None):
             raise BadPipeline("give either to_topic or to_table")
         if self.emit not in ("final", "changes"):
@@ -67,6 +70,8 @@ class AggregateOptions(Common):
                 raise BadPipeline(
                     f"{text!r} is not a measure; write count or sum:FIELD, avg:, min:, max:, distinct:FIELD"
                 )
+        if self.to_table is not None and (self.delivery is not None or self.sink_option):
+            raise BadPipeline("delivery and sink_option are for topics; a table gets every row exactly once")
         if self.to_topic is not None:
             topics.check_apart(self.topic, [self.to_topic])
 
@@ -76,24 +81,35 @@ class Aggregate:
 
     def __init__(self, options: AggregateOptions) -> None:
         self.options = options
+        self.delivering: Delivering | None = None
+        self.holding = Holding()
+        self.written = Written()
         self._table = None if options.to_table is None else open_table(Target(options.to_table, options.format))
 
     def start(self, spark: SparkSession, trigger: Trigger = EVERY_SECOND) -> StreamingQuery:
+        options = self.options
+        self.holding = hold_checkpoint(self.name, options)
+        return self.holding.follow(self._started(spark, trigger))
+
+    def _started(self, spark: SparkSession, trigger: Trigger) -> StreamingQuery:
         options = self.options
         frame = self.windows(topics.read_stream(spark, options))
         if options.to_topic is not None:
             topics.ensure_topics(options.bootstrap, [options.to_topic], options.topic[0])
             messages = self.messages(frame)
+            self.delivering = topics.delivering_of(self.name, options)
             if options.emit == "changes":
-                return topics.rewriting_topics(
-                    topics.write_stream(messages, self.name, options, trigger, "update"), options
-                )
+                writer = topics.write_stream(messages, self.name, options, trigger, "update")
+                return topics.rewriting_topics(writer, self.delivering)
             writer = topics.write_stream(messages, self.name, options, trigger)
-            return topics.to_topics(writer, options)
+            return topics.to_topics(writer, self.delivering)
         assert self._table is not None
-        table = self._table
-        writer = topics.write_stream(frame, self.name, options, trigger)
-        return topics.to_batches(writer, lambda batch, query, number: void(write_batch(table, batch, query, number)))
+        table, permit = self._table, self.holding.permit
+
+        def write(batch: DataFrame, query: str, number: int) -> None:
+            self.written.add(write_batch(table, batch, query, number, permit=permit))
+
+        return topics.to_batches(topics.write_stream(frame, self.name, options, trigger), write)
 
     def windows(self, records: DataFrame) -> DataFrame:
         """window_start, window_end, the fields grouped by, the measures."""
@@ -157,10 +173,6 @@ class Aggregate:
             "distinct": sf.approx_count_distinct,
         }
         return functions[text.partition(":")[0]](column)
-
-
-def void(_: object) -> None:
-    """foreachBatch wants nothing back."""
 
 
 def column_name(field: str) -> str:

@@ -5,30 +5,59 @@ Without a schema the table has the records as they are: key, value, headers and 
 fields. What cannot be parsed goes, whole and with the reason, into a second table of the same kind beside the first,
 `PATH-rejected`: nothing is lost and nothing stops the archive.
 
-Exactly once: each batch is committed together with its number (see `skidway.spark.lake`). The two tables are committed
-one after the other; each has every record that belongs there once.
+Fields that are to be masked are masked when all else has been done with them: conditions and times see what the record
+says, tables and their folders do not. Rejected records then lose their values, which nobody could mask.
+
+Exactly once: each batch is committed together with the positions behind it (see `skidway.spark.lake`). Both tables are
+written in one pass over the records and committed one after the other, the rejects first; each has every record that
+belongs there once. An archive whose checkpoint was lost goes on where its table ends.
 """
 # ruff: noqa: RUF009 - option() makes a field, as dataclasses.field does
 
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
-from skidway.spark.lake import Target, open_table, write_batch
+from skidway.spark.lake import Target, Written, open_table, write_batch
 from skidway.spark.lake.target import FORMATS
+from skidway.spark.lake.together import Share, write_together
 from skidway.spark.pipelines import topics
-from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, Common, Trigger, option
+from skidway.spark.pipelines.holding import Holding, hold_checkpoint, hold_table
+from skidway.spark.pipelines.masking import mask_frame
+from skidway.spark.pipelines.masks import SALT_VARIABLE, Drop, Masks, masks_of, read_salt
+from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, Common, Trigger, option, pairs
+from skidway.spark.pipelines.redo import Redo, Redone
+from skidway.spark.pipelines.rejects import Rejects, parse_share
+from skidway.spark.pipelines.resuming import reached, starting_where_the_table_ends
+from skidway.spark.pipelines.schemas import fields_of
+from skidway.spark.pipelines.spans import span_of_batch
 
 RECORD = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 TIMES = {"date": "to_date(__time)", "hour": "hour(__time)"}
 CORRUPT = "__corrupt"
+IS_NULL = "the value is null"
+NOT_TEXT = "the value is not UTF-8 text"
+NOT_OBJECT = "the value is not a JSON object"
+MISFIT = "a field does not have the type the schema gives it"
+KEEP, DROP = "keep", "drop"
+RAW = {"key": "__key", "value": "__raw", "headers": "__headers"}
+"""What a record had before it was parsed and masked."""
+
+
+def missing(name: str) -> str:
+    return f"the field {name} is missing"
+
+
+def untrue(condition: str) -> str:
+    return f"not true: {condition.strip()}"
 
 
 @dataclass(slots=True, kw_only=True)
 class ArchiveOptions(Common):
-    path: str = option("Where the table is: a local or mounted folder.")
+    path: str = option("Where the table is: a local or mounted folder, s3://, gs:// or abfs://.")
     format: str = option("parquet, delta or iceberg.", "parquet")
     partition_by: list[str] = option(
         "Folders of the table, in order: topic, date, hour, or fields of the value.", ["topic", "date", "hour"]
@@ -36,20 +65,39 @@ class ArchiveOptions(Common):
     parse: str = option("none: values as they are; json: values must be JSON objects.", "none")
     schema: str | None = option('Fields of the JSON value: "user string, amount double". Implies --parse json.', None)
     require: list[str] = option("Fields of the schema that must not be missing.", [])
+    expect: list[str] = option(
+        "SQL about fields of the schema that must be true, else the record is rejected: 'amount > 0'.", []
+    )
     event_time: str | None = option(
         "Field with the time that gives date and hour. Default: the record's timestamp.", None
     )
     files: int | None = option(
         "Files that a batch writes per folder, at most. Default: as many as Spark has tasks.", None
     )
+    max_rejected: str | None = option("Fail when more than this share of a run's records is rejected: 5%.", None)
     rejected: str | None = option("Where the table of rejected records is. Default: PATH-rejected.", None)
+    hash: list[str] = option("Field to store as its salted SHA-256: user.email, or key.", [])
+    drop: list[str] = option("Field not to store: user.phone, key, headers.", [])
+    truncate: list[str] = option("Field of which the first characters are stored: zip=3.", [])
+    salt_file: str | None = option(f"File with the salt of hashes. Default: the variable {SALT_VARIABLE}.", None)
+    rejected_values: str | None = option(
+        "keep or drop the values of rejected records, which cannot be masked. Default: drop if fields are masked.", None
+    )
+    redo_rejected: bool = option(
+        "Do not read topics: judge the rejected records again, and add those that pass now.", False
+    )
     catalog: str | None = option("Iceberg: a catalog of pyiceberg's configuration. Default: SQLite in PATH.", None)
     table: str | None = option(
         "Iceberg: the table's name in the catalog. Default: skidway.<last part of PATH>, with _ for dots.", None
     )
 
+    store_option: list[str] = option("Object stores: endpoint=URL, region=NAME. Credentials: the environment.", [])
+
     def __post_init__(self) -> None:
         Common.__post_init__(self)
+        pairs(self.store_option, "store_option")
+        if self.max_rejected is not None:
+            parse_share(self.max_rejected)
         if self.format not in FORMATS:
             raise BadPipeline(f"format must be one of {', '.join(FORMATS)}, not {self.format!r}")
         if self.parse not in ("none", "json"):
@@ -58,15 +106,40 @@ class ArchiveOptions(Common):
             self.parse = "json"
         if self.require and self.schema is None:
             raise BadPipeline("require needs a schema: it names fields of the schema")
+        if self.expect and self.schema is None:
+            raise BadPipeline("expect needs a schema: its conditions are about fields of the schema")
+        if self.redo_rejected and self.parse == "none":
+            raise BadPipeline("redo_rejected needs a schema, or parse json: without them no record is rejected")
+        if self.rejected_values not in (None, KEEP, DROP):
+            raise BadPipeline(f"rejected_values must be keep or drop, not {self.rejected_values!r}")
+
+    def masks(self) -> Masks:
+        if not (self.hash or self.drop or self.truncate):
+            return Masks()
+        fields = None if self.schema is None else fields_of(self.schema)
+        salt = read_salt(self.salt_file) if self.hash else b""
+        masks = masks_of(self.hash, self.drop, self.truncate, fields, salt)
+        for name in self.partition_by:
+            if masks.drops(name) or isinstance(masks.record.get(name), Drop):
+                raise BadPipeline(f"{name} is dropped, so that the table cannot be partitioned by it; hash it instead")
+        return masks
+
+    @property
+    def keeps_rejected_values(self) -> bool:
+        masked = self.hash or self.drop or self.truncate
+        return self.rejected_values == KEEP or (self.rejected_values is None and not masked)
 
     def target(self) -> Target:
         columns = [name.rpartition(".")[2] for name in self.partition_by]
-        return Target(self.path, self.format, columns, self.catalog, self.table)
+        return Target(self.path, self.format, columns, self.catalog, self.table, self._store_options())
 
     def rejected_target(self) -> Target:
         path = self.rejected or f"{self.path.rstrip('/')}-rejected"
         table = f"{self.table}_rejected" if self.table else None
-        return Target(path, self.format, ["topic"], self.catalog, table)
+        return Target(path, self.format, ["topic"], self.catalog, table, self._store_options())
+
+    def _store_options(self) -> dict[str, str]:
+        return pairs(self.store_option, "store_option")
 
 
 class Archive:
@@ -74,58 +147,127 @@ class Archive:
 
     def __init__(self, options: ArchiveOptions) -> None:
         self.options = options
+        self.holding = Holding()
+        self.written = Written()
+        self._rejects_seen = Rejects(None if options.max_rejected is None else parse_share(options.max_rejected))
+        self._masks = options.masks()
         # Both now: a wrong path or a missing library is told before Spark starts.
         self._table, self._rejected = open_table(options.target()), open_table(options.rejected_target())
 
     def start(self, spark: SparkSession, trigger: Trigger = EVERY_SECOND) -> StreamingQuery:
-        frame = topics.read_stream(spark, self.options)
-        return topics.to_batches(topics.write_stream(frame, self.name, self.options, trigger), self.write)
+        self.holding = hold_checkpoint(self.name, self.options)
+        self.holding.keepers += hold_table(self._table, self.options).keepers
+        checkpoint = self.options.folder(self.name)
+        settings = starting_where_the_table_ends(topics.stream_settings(self.options), self._table, checkpoint)
+        frame = topics.read_stream(spark, self.options, settings)
+        writer = topics.write_stream(frame, self.name, self.options, trigger)
+        return self.holding.follow(topics.to_batches(writer, self.write))
 
     def write(self, batch: DataFrame, query: str, number: int) -> None:
+        permit = self.holding.permit
+        span = span_of_batch(batch.sparkSession, self.options.folder(self.name), number)
         if self.options.parse == "none":
-            write_batch(self._table, self._laid_out(batch), query, number)
+            laid_out = self._laid_out(batch)
+            self.written.add(write_batch(self._table, laid_out, query, number, permit=permit, span=span))
             return
-        judged = self.judge(batch)
-        counted = Observation()
-        watched = judged.observe(counted, sf.count_if(sf.col("reason").isNotNull()).alias("rejected"))
-        accepted = self._laid_out(watched.where("reason IS NULL").drop("reason"))
-        written = write_batch(self._table, accepted, query, number)
-        # Most batches have nothing to reject: only those that do are read a second time.
-        if written.skipped or counted.get["rejected"]:
-            write_batch(self._rejected, self._rejects(judged, batch), query, number)
+        frame = self._divided(self.judge(batch))
+        # The table comes last: it says how far the archive has come, and the rejects of that must be there then.
+        shares = [
+            Share(self._rejected, frame.select("rejected.*"), "rejected", always=False, count_by="reason"),
+            Share(self._table, frame.select("accepted.*"), "accepted"),
+        ]
+        rejected, accepted = write_together(frame, shares, query, number, permit=permit, span=span)
+        self.written.add(accepted)
+        self._rejects_seen.add(accepted.rows + rejected.rows, rejected.counts)
+        self._rejects_seen.check()
+
+    def redo(self, spark: SparkSession) -> Redone:
+        """The rejected records once more, as the options are now. Not while another driver runs the archive."""
+        self.holding = hold_checkpoint(self.name, self.options)
+        self.holding.keepers += hold_table(self._table, self.options).keepers
+        try:
+            come = reached(topics.stream_settings(self.options), self._table)
+            redo = Redo(self._table, self._rejected, self.options.topic, come, self._rejudged, self.holding.permit)
+            return redo.run(spark)
+        finally:
+            self.holding.release()
+
+    def _rejudged(self, records: DataFrame) -> DataFrame:
+        return self._divided(self.judge(records))
+
+    def counts(self) -> dict[str, int]:
+        """What this run has rejected, and why."""
+        return self._rejects_seen.counts()
 
     def judge(self, batch: DataFrame) -> DataFrame:
         """The record with its value parsed, and a reason where that failed."""
         document = topics.text(batch["value"])
         broken = (
-            sf.when(batch["value"].isNull(), "the value is null")
-            .when(document.isNull(), "the value is not UTF-8 text")
-            .when(~topics.is_json_object(document), "the value is not a JSON object")
+            sf.when(batch["value"].isNull(), IS_NULL)
+            .when(document.isNull(), NOT_TEXT)
+            .when(~topics.is_json_object(document), NOT_OBJECT)
         )
         if self.options.schema is None:
             return batch.withColumns({"__raw": batch["value"], "reason": broken, "value": document})
         settings = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
         parsed = sf.from_json(document, f"{self.options.schema}, {CORRUPT} string", settings)
         frame = batch.withColumns({"__raw": batch["value"], "__broken": broken, "value": parsed})
-        misfit = sf.when(frame[f"value.{CORRUPT}"].isNotNull(), "a field does not have the type the schema gives it")
-        absent = [
-            sf.when(frame[f"value.{name}"].isNull(), f"the field {name} is missing") for name in self.options.require
+        misfit = sf.when(frame[f"value.{CORRUPT}"].isNotNull(), MISFIT)
+        absent = [sf.when(frame[f"value.{name}"].isNull(), missing(name)) for name in self.options.require]
+        # Fields go by their names in conditions; one that is called like a column of the record is value.NAME there.
+        fields = StructType.fromDDL(self.options.schema)
+        assert isinstance(fields, StructType)
+        free = [name for name in fields.fieldNames() if name not in (*frame.columns, "reason")]
+        named = {name: frame["value"].getField(name) for name in free}
+        frame = frame.withColumns(named) if self.options.expect else frame
+        reason = sf.coalesce(frame["__broken"], misfit, *absent, *self._unmet())
+        frame = frame.withColumns({"reason": reason, "value": frame["value"].dropFields(CORRUPT)})
+        return frame.drop("__broken", *named)
+
+    def _unmet(self) -> list[Column]:
+        """Null is not true."""
+        return [
+            sf.when(~sf.coalesce(sf.expr(f"({condition})").cast("boolean"), sf.lit(False)), untrue(condition))
+            for condition in self.options.expect
         ]
-        reason = sf.coalesce(frame["__broken"], misfit, *absent)
-        return frame.withColumns({"reason": reason, "value": frame["value"].dropFields(CORRUPT)}).drop("__broken")
 
     def _laid_out(self, frame: DataFrame) -> DataFrame:
-        """The columns of the table: the record's, then those to partition by that the record does not have."""
+        """The columns of the table."""
+        frame, columns = self._layout(frame)
+        return self._in_files(frame.select(*columns))
+
+    def _divided(self, judged: DataFrame) -> DataFrame:
+        """A row for the table, or one for the table of rejects."""
+        frame, columns = self._layout(judged)
+        raw = [self._to_reject(frame, name).alias(name) for name in RECORD]
+        why = [frame["reason"], sf.current_timestamp().alias("rejected_at")]
+        accepted = sf.when(frame["reason"].isNull(), sf.struct(*columns)).alias("accepted")
+        rejected = sf.when(frame["reason"].isNotNull(), sf.struct(*raw, *why)).alias("rejected")
+        return self._in_files(frame.select("topic", "partition", "offset", accepted, rejected))
+
+    def _layout(self, frame: DataFrame) -> tuple[DataFrame, list[Column]]:
+        """The record's columns, then those to partition by that the record does not have."""
         when = self._event_time(frame)
-        frame = frame.withColumn("__time", sf.coalesce(when, frame["timestamp"]))
-        added: dict[str, Column] = {}
+        unmasked = {RAW[name]: frame[name] for name in self._masks.record}
+        frame = frame.withColumns({"__time": sf.coalesce(when, frame["timestamp"]), **unmasked})
+        frame = mask_frame(frame, self._masks)
+        columns = [frame[name] for name in RECORD]
         for field in self.options.partition_by:
             name = field.rpartition(".")[2]
             if name in TIMES:
-                added[name] = sf.expr(TIMES[name])
+                columns.append(sf.expr(TIMES[name]).alias(name))
             elif name not in RECORD:
-                added[name] = self._field(frame, field)
-        frame = frame.withColumns(added).select(*RECORD, *added)
+                columns.append(self._field(frame, field).alias(name))
+        return frame, columns
+
+    def _to_reject(self, frame: DataFrame, name: str) -> Column:
+        """A column of the record as it was, if it may be stored."""
+        if name == "value" and not self.options.keeps_rejected_values:
+            return sf.lit(None).cast("binary")
+        as_it_was = name == "value" or (name in self._masks.record and self.options.keeps_rejected_values)
+        return frame[RAW[name] if as_it_was else name]
+
+    def _in_files(self, frame: DataFrame) -> DataFrame:
         return frame if self.options.files is None else frame.coalesce(self.options.files)
 
     def _event_time(self, frame: DataFrame) -> Column:
@@ -137,7 +279,3 @@ class Archive:
         if self.options.schema is not None:
             return frame[f"value.{field}"]
         return topics.json_field(frame["value"].cast("string"), field)
-
-    def _rejects(self, judged: DataFrame, batch: DataFrame) -> DataFrame:
-        rejected = judged.where("reason IS NOT NULL").drop("value").withColumnRenamed("__raw", "value")
-        return rejected.select(*RECORD, "reason", sf.current_timestamp().alias("rejected_at"))

@@ -1,5 +1,10 @@
-"""The folder in which Spark keeps how far a query has come."""
+"""The folder in which Spark keeps how far a query has come, and we since which batch it delivers exactly once.
 
+A query that began with another delivery has no mark at its brokers. So the batch with which exactly-once delivery
+begins is written down here, before it runs: it may be written without the mark of a batch before it, and no other may.
+"""
+
+import json
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +15,10 @@ LOGS = ("offsets", "commits")
 BATCH = re.compile(r"\d+")
 UNFINISHED = re.compile(r"\.+\d+\.[0-9a-f-]{36}\.tmp(\.crc)?")
 """As Spark names a file of its logs until it is whole."""
+
+
+DELIVERY_FILE = "delivery.json"
+EXACTLY_ONCE_SINCE = "exactly_once_since_batch"
 
 
 def local_folder(checkpoint: str) -> Path | None:
@@ -46,3 +55,37 @@ def clear_unfinished(checkpoint: str) -> None:
         if UNFINISHED.fullmatch(path.name):
             with suppress(FileNotFoundError):
                 path.unlink()
+
+
+def next_batch(folder: Path) -> int:
+    """The number of the batch that the query runs next: the last one that was planned, unless it is done."""
+    planned, done = (_newest(folder / log) for log in LOGS)
+    return planned if planned > done else done + 1
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a batch was planned: Spark goes on there, and does not ask where to begin."""
+    return _newest(folder / LOGS[0]) >= 0
+
+
+def exactly_once_since(folder: Path) -> int:
+    """With which batch exactly-once delivery began; now, if it did not yet, and then it is written down."""
+    path = folder / DELIVERY_FILE
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return int(json.loads(path.read_text())[EXACTLY_ONCE_SINCE])
+    since = next_batch(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = folder / f".{DELIVERY_FILE}.new"
+    fresh.write_text(json.dumps({EXACTLY_ONCE_SINCE: since}))
+    fresh.replace(path)
+    return since
+
+
+def at_least_once_from_now_on(folder: Path) -> None:
+    """Should exactly-once delivery come back, it begins anew."""
+    (folder / DELIVERY_FILE).unlink(missing_ok=True)
+
+
+def _newest(log: Path) -> int:
+    names = [path.name for path in log.iterdir()] if log.is_dir() else []
+    return max((int(name) for name in names if BATCH.fullmatch(name)), default=-1)

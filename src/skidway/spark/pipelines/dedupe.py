@@ -4,8 +4,8 @@ Two records are one if they have the same key and the same id (a field of the JS
 the window. By default that is the time of reading, so that no record is ever too late; with `event_time` it is a time
 of the event itself, and what is later than the window is dropped. A record without an id passes as it is.
 
-Keys, values and headers are not touched. At least once: what a crash makes Spark write again is written again with
-the same batch, which a reader may see twice.
+Keys, values and headers are not touched. Exactly once where the brokers can, as Skidway's can (`delivering`); elsewhere
+what a crash makes Spark write again is there twice.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,13 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from skidway.spark.pipelines import topics
-from skidway.spark.pipelines.options import EVERY_SECOND, Common, Trigger, interval, option, parse_duration_ms
+from skidway.spark.pipelines.delivering import Delivering
+from skidway.spark.pipelines.holding import Holding, hold_checkpoint
+from skidway.spark.pipelines.options import EVERY_SECOND, ToTopics, Trigger, interval, option, parse_duration_ms
 
 
 @dataclass(slots=True, kw_only=True)
-class DedupeOptions(Common):
+class DedupeOptions(ToTopics):
     to_topic: str = option("Topic to write to.")
     id: str = option("What identifies a record: a field of the value, or header:NAME.")
     window: str = option("How long duplicates are recognized: 10m, 1h.", "1h")
@@ -27,7 +29,7 @@ class DedupeOptions(Common):
     event_time: str | None = option("Field with the event's time. Default: the time of reading; nothing is late.", None)
 
     def __post_init__(self) -> None:
-        Common.__post_init__(self)
+        ToTopics.__post_init__(self)
         parse_duration_ms(self.window)
         topics.check_apart(self.topic, [self.to_topic])
 
@@ -37,12 +39,17 @@ class Dedupe:
 
     def __init__(self, options: DedupeOptions) -> None:
         self.options = options
+        self.delivering: Delivering | None = None
+        self.holding = Holding()
 
     def start(self, spark: SparkSession, trigger: Trigger = EVERY_SECOND) -> StreamingQuery:
         options = self.options
+        self.holding = hold_checkpoint(self.name, options)
         topics.ensure_topics(options.bootstrap, [options.to_topic], options.topic[0])
         frame = self.distinct(topics.read_stream(spark, options))
-        return topics.to_topics(topics.write_stream(frame, self.name, options, trigger), options)
+        self.delivering = topics.delivering_of(self.name, options)
+        writer = topics.write_stream(frame, self.name, options, trigger)
+        return self.holding.follow(topics.to_topics(writer, self.delivering))
 
     def distinct(self, records: DataFrame) -> DataFrame:
         options = self.options

@@ -19,9 +19,10 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from skidway.spark.folders import writable
-from skidway.spark.lake import Target, open_table, write_batch
+from skidway.spark.lake import Target, Written, open_table, write_batch
 from skidway.spark.lake.target import FORMATS
 from skidway.spark.pipelines import topics
+from skidway.spark.pipelines.holding import Holding, hold_checkpoint
 from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, Common, Trigger, option, parse_duration_ms
 from skidway.spark.pipelines.report import STEP, Findings, write_report
 
@@ -57,16 +58,21 @@ class Insights:
         self._folder = writable(options.path)
         self._tables = {name: open_table(Target(str(self._folder / name), options.format)) for name in TABLES}
         self._reported_s = time.monotonic()
+        self.holding = Holding()
+        self.written = Written()
 
     def start(self, spark: SparkSession, trigger: Trigger = EVERY_SECOND) -> StreamingQuery:
+        self.holding = hold_checkpoint(self.name, self.options)
         frame = topics.read_stream(spark, self.options)
-        return topics.to_batches(topics.write_stream(frame, self.name, self.options, trigger), self.write)
+        writer = topics.write_stream(frame, self.name, self.options, trigger)
+        return self.holding.follow(topics.to_batches(writer, self.write))
 
     def write(self, batch: DataFrame, query: str, number: int) -> None:
         seen = self.seen(batch).persist()
         try:
             for name, frame in self.summaries(seen).items():
-                write_batch(self._tables[name], frame.coalesce(1), query, number)
+                part = frame.coalesce(1)
+                self.written.add(write_batch(self._tables[name], part, query, number, permit=self.holding.permit))
         finally:
             seen.unpersist()
         if (time.monotonic() - self._reported_s) * 1000 >= parse_duration_ms(self.options.report_every):

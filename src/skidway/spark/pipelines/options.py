@@ -14,9 +14,12 @@ from skidway.limits import INT64_MAX
 
 HELP = "help"
 DURATION = re.compile(r"(\d{1,9})\s*(ms|s|m|h|d)")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 DEFAULT_FOLDER = "pipelines"
 """Not below `data`: a broker started in the same directory keeps its partitions there."""
+
+DELIVERIES = ("exactly_once", "at_least_once")
 
 Options = TypeVar("Options")
 
@@ -42,7 +45,9 @@ class Common:
     start: str = option(
         'Where the first run begins: earliest, latest or {"topic": {"0": offset}}. Later runs continue.', "earliest"
     )
+    name: str | None = option("What this pipeline is called, in its status and metrics. Default: its kind.", None)
     checkpoint: str | None = option("Where progress is kept. Default: pipelines/NAME.", None)
+    wait: str = option("How long to wait while another driver runs with this checkpoint: 10m, 1h.", "0s")
     max_records: int | None = option("Records per batch, at most.", None)
     group: str | None = option("Group to commit progress to, so that `skidway group describe` shows the lag.", None)
     source_option: list[str] = option('More options of format("skidway"): name=value.', [])
@@ -50,9 +55,33 @@ class Common:
     def __post_init__(self) -> None:
         if not self.topic or not all(name.strip() for name in self.topic):
             raise BadPipeline("no topic to read; name one or more")
+        if self.name is not None and not NAME.fullmatch(self.name):
+            raise BadPipeline(f"{self.name!r} is not a name: letters, digits, '.', '_' and '-', 100 at most")
+        parse_duration_ms(self.wait)
 
-    def folder(self, name: str) -> str:
-        return self.checkpoint or f"{DEFAULT_FOLDER}/{name}"
+    def folder(self, kind: str) -> str:
+        return self.checkpoint or f"{DEFAULT_FOLDER}/{self.name or kind}"
+
+
+DELIVERY_HELP = "exactly_once or at_least_once. Default: exactly_once if the brokers can, as Skidway's can."
+SINK_OPTION_HELP = 'More options of the write: name=value, e.g. "kafka.transaction.timeout.ms=60000".'
+
+
+@dataclass(slots=True, kw_only=True)
+class ToTopics(Common):
+    """What every pipeline that reads and writes topics has."""
+
+    delivery: str | None = option(DELIVERY_HELP, None)
+    sink_option: list[str] = option(SINK_OPTION_HELP, [])
+
+    def __post_init__(self) -> None:
+        Common.__post_init__(self)
+        check_delivery(self.delivery)
+
+
+def check_delivery(delivery: str | None) -> None:
+    if delivery not in (None, *DELIVERIES):
+        raise BadPipeline(f"delivery must be {' or '.join(DELIVERIES)}, not {delivery!r}")
 
 
 @dataclass(slots=True, frozen=True)

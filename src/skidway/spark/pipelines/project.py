@@ -46,6 +46,7 @@ spark: SparkSession  # Given by spark-pipelines.
 BOOTSTRAP = {bootstrap}
 TOPIC = {topic}
 OUT = {out}
+DELIVERY = "exactly_once"  # Brokers of Apache Kafka can do "at_least_once" only.
 
 
 @dp.table
@@ -75,7 +76,7 @@ def events_by_minute() -> DataFrame:
     return spark.read.table("events").groupBy(minute, "partition").agg(sf.count("*").alias("records"))
 
 
-dp.create_sink("out", "skidway", {{"kafka.bootstrap.servers": BOOTSTRAP, "topic": OUT}})
+dp.create_sink("out", "skidway", {{"kafka.bootstrap.servers": BOOTSTRAP, "topic": OUT, "delivery": DELIVERY}})
 
 
 @dp.append_flow(target="out")

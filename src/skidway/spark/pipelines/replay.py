@@ -2,7 +2,8 @@
 
 A batch job: it reads what lies between the start and the end as they are when it begins, writes it, and is done. Keys,
 values and headers stay as they were; headers `replay.topic`, `replay.partition` and `replay.offset` say where a record
-came from. Records get the time of writing. At least once: a run that died is run again from its start.
+came from. Records get the time of writing. Where the brokers can, as Skidway's can, a run that
+died has written nothing (`delivering`); elsewhere the next run writes again what it had written.
 
 Into the topic it reads from only when asked to (`into_same_topic`): every consumer would see those records again.
 """
@@ -15,7 +16,15 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from skidway.spark.pipelines import topics
-from skidway.spark.pipelines.options import BadPipeline, option, pairs
+from skidway.spark.pipelines.delivering import choose
+from skidway.spark.pipelines.options import (
+    DELIVERY_HELP,
+    SINK_OPTION_HELP,
+    BadPipeline,
+    check_delivery,
+    option,
+    pairs,
+)
 
 PLACES = ("topic", "partition", "offset")
 
@@ -34,8 +43,11 @@ class ReplayOptions:
     )
     into_same_topic: bool = option("Allow to_topic to be one of the topics to read.", False)
     source_option: list[str] = option('More options of format("skidway"): name=value.', [])
+    delivery: str | None = option(DELIVERY_HELP, None)
+    sink_option: list[str] = option(SINK_OPTION_HELP, [])
 
     def __post_init__(self) -> None:
+        check_delivery(self.delivery)
         if not self.topic:
             raise BadPipeline("no topic to read; name one or more")
         if self.to_topic in self.topic and not self.into_same_topic:
@@ -59,7 +71,8 @@ class Replay:
         topics.ensure_topics(options.bootstrap, [options.to_topic], options.topic[0])
         counted = Observation()
         frame = self.slice(spark).observe(counted, sf.count(sf.lit(1)).alias("records"))
-        frame.write.format(topics.FORMAT).mode("append").option("kafka.bootstrap.servers", options.bootstrap).save()
+        delivering = choose(self.name, options.bootstrap, options.delivery, options.sink_option)
+        frame.write.format(topics.FORMAT).mode("append").options(**delivering.settings).save()
         return int(counted.get["records"])
 
     def slice(self, spark: SparkSession) -> DataFrame:

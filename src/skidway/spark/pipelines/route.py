@@ -9,7 +9,7 @@ A record that is no JSON, does not fit the schema, fails a `check`, or whose new
 its own key, value and headers with the reason in headers, as `skidway.client.DeadLetters` writes them, so that
 `skidway dlq show` and `skidway dlq replay` work. SQL is not ANSI here: a bad cast is null and fails nobody else.
 
-At least once, as the sink.
+Exactly once where the brokers can, as Skidway's can (`delivering`).
 """
 # ruff: noqa: RUF009 - option() makes a field, as dataclasses.field does
 
@@ -20,9 +20,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
-from skidway.client import dead_letter_headers as letters
+from skidway.records import dead_letter_headers as letters
 from skidway.spark.pipelines import topics
-from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, Common, Trigger, labelled, option, pairs
+from skidway.spark.pipelines.delivering import Delivering
+from skidway.spark.pipelines.holding import Holding, hold_checkpoint
+from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, ToTopics, Trigger, labelled, option, pairs
 
 DROP, DEAD = "drop", "dead"
 CORRUPT = "__corrupt"
@@ -33,7 +35,7 @@ OUT = "struct<topic: string, key: binary, value: binary, headers: array<struct<k
 
 
 @dataclass(slots=True, kw_only=True)
-class RouteOptions(Common):
+class RouteOptions(ToTopics):
     route: list[str] = option('Where records go: "TOPIC: SQL condition", or "TOPIC" for all other records.')
     every: bool = option("Send a record to every route whose condition is true, not only to the first.", False)
     unmatched: str = option("Where records go that match no route: drop, dead (a dead letter), or a topic.", DROP)
@@ -46,7 +48,7 @@ class RouteOptions(Common):
     dead_letter_topic: str | None = option("Topic for dead letters. Default: the source topic and -dlq.", None)
 
     def __post_init__(self) -> None:
-        Common.__post_init__(self)
+        ToTopics.__post_init__(self)
         if not self.route:
             raise BadPipeline('no route; give one or more: "TOPIC: SQL condition"')
         if self.parse not in ("none", "json"):
@@ -75,16 +77,21 @@ class Route:
 
     def __init__(self, options: RouteOptions) -> None:
         self.options = options
+        self.delivering: Delivering | None = None
+        self.holding = Holding()
 
     def start(self, spark: SparkSession, trigger: Trigger = EVERY_SECOND) -> StreamingQuery:
         options = self.options
+        self.holding = hold_checkpoint(self.name, options)
         # A session of its own: views and the way SQL treats a bad cast are this pipeline's business only.
         session = spark.newSession()
         session.conf.set("spark.sql.ansi.enabled", "false")
         session.conf.set("spark.sql.session.timeZone", "UTC")
         topics.ensure_topics(options.bootstrap, [*options.targets(), *options.dead_letter_topics()], options.topic[0])
         frame = self.messages(topics.read_stream(session, options))
-        return topics.to_topics(topics.write_stream(frame, self.name, options, trigger), options)
+        self.delivering = topics.delivering_of(self.name, options)
+        writer = topics.write_stream(frame, self.name, options, trigger)
+        return self.holding.follow(topics.to_topics(writer, self.delivering))
 
     def messages(self, records: DataFrame) -> DataFrame:
         """topic, key, value, headers of all that is to be written, dead letters included."""

@@ -12,7 +12,9 @@ from skidway.blocking_client.cluster import Cluster
 from skidway.blocking_client.errors import BrokerError
 from skidway.errors import ErrorCode
 from skidway.spark.pipelines.checkpoints import clear_unfinished, location
-from skidway.spark.pipelines.options import BadPipeline, Common, Trigger, pairs
+from skidway.spark.pipelines.delivering import Delivering, choose_for_stream
+from skidway.spark.pipelines.options import BadPipeline, Common, ToTopics, Trigger, pairs
+from skidway.spark.sink.options import APPLICATION, VERSION
 
 FORMAT = "skidway"
 HEADER_MARK = "header:"
@@ -33,9 +35,13 @@ def source_options(options: Common) -> dict[str, str]:
     return chosen | pairs(options.source_option, "source_option")
 
 
-def read_stream(spark: SparkSession, options: Common) -> DataFrame:
+def stream_settings(options: Common) -> dict[str, str]:
+    return {"startingOffsets": options.start} | source_options(options)
+
+
+def read_stream(spark: SparkSession, options: Common, settings: dict[str, str] | None = None) -> DataFrame:
     """key, value, topic, partition, offset, timestamp, timestampType, headers."""
-    settings = {"startingOffsets": options.start} | source_options(options)
+    settings = stream_settings(options) if settings is None else settings
     return spark.readStream.format(FORMAT).options(**settings).load()
 
 
@@ -50,27 +56,32 @@ def write_stream(
     checkpoint = options.folder(name)
     clear_unfinished(checkpoint)
     return (
-        frame.writeStream.queryName(name)
+        frame.writeStream.queryName(options.name or name)
         .outputMode(mode)
         .option("checkpointLocation", location(checkpoint))
         .trigger(**trigger.spark())
     )
 
 
-def to_topics(writer: Any, options: Common) -> StreamingQuery:
-    """Rows of topic, key, value and maybe headers: at least once."""
-    started: StreamingQuery = writer.format(FORMAT).option("kafka.bootstrap.servers", options.bootstrap).start()
+def to_topics(writer: Any, delivering: Delivering) -> StreamingQuery:
+    """Rows of topic, key, value and maybe headers."""
+    started: StreamingQuery = writer.format(FORMAT).options(**delivering.settings).start()
     return started
 
 
-def rewriting_topics(writer: Any, options: Common) -> StreamingQuery:
+def rewriting_topics(writer: Any, delivering: Delivering) -> StreamingQuery:
     """As `to_topics`, for queries whose rows change: Spark gives Python sinks only rows that do not."""
 
     def write(batch: DataFrame, query: str, number: int) -> None:
-        settings = {"kafka.bootstrap.servers": options.bootstrap}
-        batch.write.format(FORMAT).mode("append").options(**settings).save()
+        numbering = {APPLICATION: query, VERSION: str(number)} if delivering.exactly_once else {}
+        batch.write.format(FORMAT).mode("append").options(**delivering.settings, **numbering).save()
 
     return to_batches(writer, write)
+
+
+def delivering_of(name: str, options: ToTopics) -> Delivering:
+    """Before the query starts: the checkpoint must not have changed yet."""
+    return choose_for_stream(name, options.bootstrap, options.delivery, options.sink_option, options.folder(name))
 
 
 def to_batches(writer: Any, write: Callable[[DataFrame, str, int], None]) -> StreamingQuery:

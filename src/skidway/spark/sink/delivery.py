@@ -49,6 +49,8 @@ class Prepared:
     receipts: dict[tuple[str, int], Receipt] = field(default_factory=dict)
     transaction: Producer | None = None
     """What has to be committed before any of it is visible; None if nothing was written, or it is visible."""
+    next_id: str | None = None
+    """The transactional id of the task's next attempt, which Spark may run beside this one."""
 
     @property
     def rows(self) -> int:

@@ -7,7 +7,7 @@ an error here (but for those that the source adds to every row), and settings th
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from skidway.limits import KIB, MIB, PRODUCER_BATCHES_REMEMBERED
+from skidway.limits import INT64_MAX, KIB, MIB, PRODUCER_BATCHES_REMEMBERED
 from skidway.records.compression import CODEC_NAMES
 from skidway.spark.client_settings import BadOption, ClientSettings, Given, sort_out
 
@@ -24,7 +24,10 @@ REQUEST_SIZE = "kafka.max.request.size"
 BLOCK = "kafka.max.block.ms"
 TRANSACTION_TIMEOUT = "kafka.transaction.timeout.ms"
 ID_PREFIX = "transactionalIdPrefix"
-START_WITHOUT_MARK = "startWithoutMark"
+FIRST_BATCH = "firstBatch"
+APPLICATION = "txnAppId"
+VERSION = "txnVersion"
+"""The two names are those of Delta Lake, for the same purpose: writes of a `foreachBatch`."""
 CHECKPOINT = "checkpointLocation"
 QUERY_NAME = "queryName"
 """Spark hands it over among the options when a query has a name, as those of Declarative Pipelines always have."""
@@ -46,7 +49,9 @@ KNOWN = (
     BLOCK,
     TRANSACTION_TIMEOUT,
     ID_PREFIX,
-    START_WITHOUT_MARK,
+    FIRST_BATCH,
+    APPLICATION,
+    VERSION,
     CHECKPOINT,
     QUERY_NAME,
 )
@@ -128,12 +133,17 @@ class SinkOptions:
     exactly_once: bool = False
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
     id_prefix: str = PREFIX
-    start_without_mark: bool = False
+    first_batch: int = 0
+    """The one before which there is no mark."""
+    application: str | None = None
+    version: int = -1
+    """How a program names and numbers a batch write that it may repeat; None and -1: it does not."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SinkOptions":
         given = sort_out(options, KNOWN, REFUSED, WITHOUT_EFFECT_HERE)
         _check_delivery(given)
+        _check_numbering(given)
         client = ClientSettings.parse(given)
         timeout_ms = given.number(DELIVERY_TIMEOUT, max(DELIVERY_TIMEOUT_MS, client.request_timeout_ms), low=1)
         if timeout_ms < client.request_timeout_ms:
@@ -155,7 +165,9 @@ class SinkOptions:
             exactly_once=given.choice(DELIVERY, AT_LEAST_ONCE, (AT_LEAST_ONCE, EXACTLY_ONCE)) == EXACTLY_ONCE,
             transaction_timeout_ms=given.number(TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MS, low=1),
             id_prefix=given.text(ID_PREFIX) or PREFIX,
-            start_without_mark=given.flag(START_WITHOUT_MARK, False),
+            first_batch=given.number(FIRST_BATCH, 0, low=0, high=INT64_MAX),
+            application=given.text(APPLICATION),
+            version=given.number(VERSION, -1, low=0, high=INT64_MAX),
         )
 
 
@@ -164,6 +176,14 @@ def _check_delivery(given: Given) -> None:
         raise BadOption(ACKS, "fewer acknowledgements than all could lose rows in silence", "leave it out or set all")
     if not given.flag(IDEMPOTENCE, True):
         raise BadOption(IDEMPOTENCE, "without it a retry could store rows twice", "leave it out or set true")
+
+
+def _check_numbering(given: Given) -> None:
+    if (APPLICATION in given) != (VERSION in given):
+        missing, there = (VERSION, APPLICATION) if APPLICATION in given else (APPLICATION, VERSION)
+        raise BadOption(missing, f"it is missing, and {there} is there", "give both, or none of them")
+    if APPLICATION in given and given.text(DELIVERY, AT_LEAST_ONCE) != EXACTLY_ONCE:
+        raise BadOption(APPLICATION, f"it has no effect without {DELIVERY}={EXACTLY_ONCE}", "set that, or leave it out")
 
 
 VALUE, KEY, HEADERS, PARTITION = "value", "key", "headers", "partition"

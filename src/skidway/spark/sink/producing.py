@@ -129,19 +129,19 @@ class BatchProducer:
             return known
         deadline = time.monotonic() + self.options.topic_wait_ms / 1000
         while True:
+            failed: ClientError
             try:
                 found = self._ask_topic(name)
-            except Unreachable:
-                if time.monotonic() > deadline:
-                    raise
-                found = None
-            if found is not None:
-                return found
-            if time.monotonic() > deadline:
-                raise ClientError(
+                if found is not None:
+                    return found
+                failed = ClientError(
                     f"topic {name} does not exist and the brokers did not create it when asked to; "
                     f"create it (skidway topic create {name}) or correct the name"
                 )
+            except Unreachable as error:
+                failed = error
+            if time.monotonic() > deadline:
+                raise failed
             time.sleep(RETRY_PAUSE_S)
 
     def _ask_topic(self, name: str) -> Topic | None:

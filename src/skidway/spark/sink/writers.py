@@ -5,7 +5,7 @@ Whatever is wrong with options, columns or save mode is raised there. Spark pick
 belong to only through local properties that Spark does not document; the commit messages carry them to the driver.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -14,9 +14,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from skidway.spark.client_settings import BadOption
 from skidway.spark.sink.delivery import AtLeastOnce, Attempt, Delivery, Prepared
-from skidway.spark.sink.exactly_once import ExactlyOnce
-from skidway.spark.sink.options import SinkOptions, check_columns
+from skidway.spark.sink.exactly_once import ExactlyOnce, Job, Numbered, Stream, Write
+from skidway.spark.sink.options import APPLICATION, SinkOptions, check_columns
 from skidway.spark.workers import settle
 
 if TYPE_CHECKING:
@@ -47,20 +48,30 @@ def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool
             "save mode overwrite is not possible: a topic is added to, never replaced; "
             'use mode("append"), or delete and create the topic first'
         )
-    return BatchWriter(_delivery(schema, options, job=str(uuid4())))
+    return BatchWriter(_delivery(schema, options, _batch_write))
 
 
 def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> DataSourceStreamArrowWriter:
     """`overwrite` is output mode complete: as Spark's Kafka sink does, each batch then writes all rows anew."""
-    return StreamWriter(_delivery(schema, options))
+    return StreamWriter(_delivery(schema, options, _stream_write))
 
 
-def _delivery(schema: StructType, options: Mapping[str, str], job: str | None = None) -> Delivery:
+def _batch_write(options: SinkOptions) -> Write:
+    return Job(str(uuid4())) if options.application is None else Numbered(options.application, options.version)
+
+
+def _stream_write(options: SinkOptions) -> Write:
+    if options.application is not None:
+        raise BadOption(APPLICATION, "Spark itself names and numbers the batches of a stream", "leave it out")
+    return Stream()
+
+
+def _delivery(schema: StructType, options: Mapping[str, str], what: Callable[[SinkOptions], Write]) -> Delivery:
     parsed = SinkOptions.parse(options)
     check_columns([(field.name, field.dataType.simpleString()) for field in schema.fields], parsed.topic)
     if not parsed.exactly_once:
         return AtLeastOnce(parsed)
-    delivery = ExactlyOnce(parsed, job)
+    delivery = ExactlyOnce(parsed, what(parsed))
     delivery.check()
     return delivery
 

@@ -39,6 +39,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from skidway.spark.client_settings import BadOption
 from skidway.spark.source.options import SourceOptions, without_effect
 from skidway.spark.source.planning import OffsetRange, bundle
 
@@ -59,6 +60,8 @@ TYPES: dict[str, DataType] = {
     "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 }
 HEADERS = "headers"
+PROVIDER = "provider"
+"""A property of tables, which Spark hands over as an option where one is created."""
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +79,12 @@ class SkidwaySource(DataSource):
         return "skidway"
 
     def schema(self) -> StructType:
+        if PROVIDER in self.options:
+            raise BadOption(
+                PROVIDER,
+                "CREATE TABLE … USING skidway is not supported: Spark gives a Python source no options of a table",
+                "use CREATE TEMPORARY VIEW … USING skidway OPTIONS (…)",
+            )
         # Spark asks when load() is called: wrong options should not wait for the first action.
         options = SourceOptions.parse(self.options, streaming=None)
         names = [name for name in TYPES if name != HEADERS or options.include_headers]
@@ -84,8 +93,11 @@ class SkidwaySource(DataSource):
     def reader(self, schema: StructType) -> "BatchReader":
         return BatchReader(self._parse(streaming=False), columns_of(schema))
 
-    def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802
-        return StreamReader(self._parse(streaming=True), columns_of(schema))
+    def streamReader(self, schema: StructType) -> "StreamReader | RefusedStream":  # noqa: N802
+        try:
+            return StreamReader(self._parse(streaming=True), columns_of(schema))
+        except (BadOption, BadSchema) as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from skidway.spark.sink import writers as sink
@@ -102,6 +114,31 @@ class SkidwaySource(DataSource):
         if idle:
             logger.warning("accepted without effect in this read: %s", ", ".join(idle))
         return SourceOptions.parse(self.options, streaming=streaming)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """What is wrong with a stream's options or schema, told when Spark first asks for something.
+
+    Of an error in `streamReader` itself PySpark shows nothing but an UnboundLocalError of its own.
+    """
+
+    def __init__(self, error: ValueError) -> None:
+        self.error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        raise self.error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        raise self.error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        raise self.error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self.error
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        raise self.error
 
 
 class RangePartition(InputPartition):

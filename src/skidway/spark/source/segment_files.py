@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from skidway.limits import DEFAULT_LIMITS, MIB
+from skidway.log.directories import parse_directory_name, parse_partition_metadata
 from skidway.log.durability.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -22,7 +23,6 @@ from skidway.log.durability.checkpoints import (
     read_epochs,
 )
 from skidway.log.durability.checkpoints import read_offsets as read_checkpoint
-from skidway.log.logs import parse_directory_name, parse_partition_metadata
 from skidway.records.batch import HEADER_BYTES, PREFIX_BYTES, TRANSACTIONAL_BIT
 from skidway.spark.source.offsets import NO_ID
 from skidway.spark.source.planning import LossReport, OffsetRange

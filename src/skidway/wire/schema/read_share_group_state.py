@@ -1,6 +1,7 @@
 """ReadShareGroupState (key 84), v0."""
 
 from skidway.wire.message import Message, array, int8, int16, int32, int64, string, uuid
+from skidway.wire.schema.share_records import LetterNotes, TermNotes
 
 
 class PartitionData(Message):
@@ -32,6 +33,9 @@ class PartitionResult(Message):
     state_epoch: int = int32("0+")
     start_offset: int = int64("0+")
     state_batches: list[StateBatch] = array(StateBatch, "0+")
+    letters: list[LetterNotes] = array(LetterNotes, "0+", tag=1000)
+    terms: list[TermNotes] = array(TermNotes, "0+", tag=1001)
+    """Both are Skidway's own."""
 
 
 class ReadStateResult(Message):

@@ -1,6 +1,7 @@
 """WriteShareGroupState (key 85), v0–v1."""
 
 from skidway.wire.message import Message, array, int8, int16, int32, int64, string, uuid
+from skidway.wire.schema.share_records import LetterNotes, TermNotes
 
 
 class StateBatch(Message):
@@ -17,6 +18,9 @@ class PartitionData(Message):
     start_offset: int = int64("0+")
     delivery_complete_count: int = int32("1+", default=-1)
     state_batches: list[StateBatch] = array(StateBatch, "0+")
+    letters: list[LetterNotes] = array(LetterNotes, "0+", tag=1000)
+    terms: list[TermNotes] = array(TermNotes, "0+", tag=1001)
+    """Both are Skidway's own."""
 
 
 class WriteStateData(Message):

@@ -6,6 +6,8 @@ from skidway.wire.message import Message, array, boolean, int8, int16, int32, in
 class WritableTxnMarkerTopic(Message):
     name: str = string("0+")
     partition_indexes: list[int] = array("int32", "0+")
+    leader_epochs: list[int] = array("int32", "1+", tag=1000)
+    """Skidway's own: in which epoch the receiver leads each partition, as the sender knows it; or none."""
 
 
 class WritableTxnMarker(Message):
@@ -19,6 +21,10 @@ class WritableTxnMarker(Message):
 
 class WriteTxnMarkersRequest(Message, key=27, versions="1-2", flexible="1+"):
     markers: list[WritableTxnMarker] = array(WritableTxnMarker, "0+")
+    sender_id: int = int32("1+", default=-1, tag=1000)
+    sender_epoch: int = int64("1+", default=-1, tag=1001)
+    sender_number: int = int64("1+", default=-1, tag=1002)
+    """Skidway's own: which node sends them, in which broker epoch, and which of its requests this is."""
 
 
 class WritableTxnMarkerPartitionResult(Message):

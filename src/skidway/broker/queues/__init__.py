@@ -1,0 +1,1 @@
+"""Queues at the leaders of their partitions: the share groups that brokers keep for them."""

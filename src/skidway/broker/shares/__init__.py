@@ -1,0 +1,1 @@
+"""Share groups at the leaders of their partitions: records read, leased, settled."""

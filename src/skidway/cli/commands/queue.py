@@ -1,0 +1,327 @@
+"""`skidway queue`: make, list, describe, purge and delete queues; peek into them, send to them, receive from them."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skidway.cli.config_names import assignment, topic_names
+from skidway.cli.options import DryRun, Yes
+from skidway.cli.output import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ControllerTimeout,
+    connect,
+    fail,
+    friendly,
+    group,
+    misused,
+    print_json,
+    run,
+    warn,
+)
+from skidway.cli.places import parse_age_ms
+from skidway.cli.queue_finding import (
+    QUEUE_DELAY_MS_MAX,
+    RECEIVE_WAIT_MS_MAX,
+    Delay,
+    Names,
+    Visibility,
+    find_queue,
+    milliseconds,
+)
+from skidway.cli.queue_messages import peek, receive, send
+from skidway.cli.queue_shown import (
+    counts_text,
+    document,
+    print_description,
+    print_summaries,
+    summary_document,
+)
+
+if TYPE_CHECKING:
+    from skidway.blocking_client.queues import Counts, Queue, Queues
+
+app = group(
+    "Create, list, describe, peek into, purge and delete queues; send to them and receive from them.\n\n"
+    "It asks the brokers by Kafka's protocol, as all commands do: no HTTP listener is needed."
+)
+app.info.epilog = "Dead letters of queues: skidway dlq list shows them, skidway dlq redrive sends them back."
+
+
+Fifo = Annotated[bool, typer.Option("--fifo", help="Keep the order of each message group, and send an id only once.")]
+Wait = Annotated[
+    str | None,
+    typer.Option(
+        "--wait", metavar="TIME", help="How long a receive that does not say waits for a message: 20, 20s. Default: 0."
+    ),
+]
+Retention = Annotated[
+    str | None, typer.Option("--retention", metavar="TIME", help="How long messages are kept: 12h, 7d, 4w.")
+]
+MaxReceives = Annotated[
+    int | None,
+    typer.Option(
+        "--max-receives",
+        metavar="N",
+        help="After so many receives without success a message is dead. Default: 5. 0: never.",
+        min=0,
+        max=1000,
+    ),
+]
+DeadLetters = Annotated[
+    str | None,
+    typer.Option(
+        "--dead-letters", metavar="QUEUE", help="Where dead messages go. Default: QUEUE-dlq. '': they are dropped."
+    ),
+]
+ContentDedup = Annotated[
+    bool, typer.Option("--content-dedup", help="With --fifo: the same body within five minutes is the same message.")
+]
+Partitions = Annotated[
+    int, typer.Option("--partitions", "-p", metavar="N", help="Partitions of the new queue. -1: the broker's default.")
+]
+Replication = Annotated[
+    int, typer.Option("--replication", "-r", metavar="N", help="Replicas of each partition. -1: the broker's default.")
+]
+Configs = Annotated[
+    list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting; repeatable.")
+]
+IfMissing = Annotated[bool, typer.Option("--if-missing", help="Succeed if it exists already.")]
+
+
+@app.command(epilog="Example: skidway queue create jobs --visibility 60 --max-receives 3")
+@friendly
+def create(
+    queues: Names,
+    fifo: Fifo = False,
+    visibility: Visibility = None,
+    delay: Delay = None,
+    wait: Wait = None,
+    retention: Retention = None,
+    max_receives: MaxReceives = None,
+    dead_letters: DeadLetters = None,
+    content_dedup: ContentDedup = False,
+    partitions: Partitions = -1,
+    replication: Replication = -1,
+    config: Configs = None,
+    if_missing: IfMissing = False,
+    dry_run: DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: ControllerTimeout = None,
+) -> None:
+    """Create queues, and return when they can be used. Messages are kept for 4 days, if you do not say otherwise."""
+    from skidway.blocking_client.queues import FIFO, TYPE, Queues
+
+    if content_dedup and not fifo:
+        misused("--content-dedup is for FIFO queues: add --fifo")
+    given = {
+        TYPE: FIFO if fifo else None,
+        "queue.visibility.timeout.ms": milliseconds("--visibility", visibility),
+        "queue.delay.ms": milliseconds("--delay", delay, QUEUE_DELAY_MS_MAX),
+        "queue.receive.wait.ms": milliseconds("--wait", wait, RECEIVE_WAIT_MS_MAX),
+        "retention.ms": None if retention is None else _age_ms(retention),
+        "queue.max.deliveries": max_receives,
+        "queue.dead.letter.topic": dead_letters,
+        "queue.content.deduplication": "true" if content_dedup else None,
+    }
+    configs = {name: str(value) for name, value in given.items() if value is not None}
+    configs |= dict(assignment(text) for text in config or [])
+    if "max.message.bytes" in configs:
+        misused(
+            "max.message.bytes is about batches of a topic: the largest message of a queue is "
+            "-c queue.max.message.bytes=N, at most 1048576"
+        )
+    if fifo:
+        partitions = _of_fifo(partitions, configs)
+    with connect(bootstrap, timeout) as cluster:
+        known = Queues(cluster)
+        _check_letters(known, configs.get("queue.dead.letter.topic"), queues)
+        for name in queues:
+            if name.endswith(".fifo") and not fifo:
+                misused(
+                    f"{name} would be a standard queue with the name of a FIFO queue: add --fifo, or name it otherwise"
+                )
+            _create(known, name, configs, partitions, replication, if_missing=if_missing, dry_run=dry_run)
+
+
+def _check_letters(known: "Queues", letters: str | None, queues: list[str]) -> None:
+    from skidway.blocking_client.queues import NoSuchQueue, NotAQueue
+
+    if not letters:
+        return
+    if letters in queues:
+        misused(f"{letters} cannot be the queue for its own dead letters: name another one")
+    try:
+        known.find(letters)
+    except NotAQueue:
+        fail(f"{letters} is a topic but no queue, and dead letters of queues go to a queue: name another one")
+    except NoSuchQueue:
+        pass  # it is made with the first letter
+
+
+def _of_fifo(partitions: int, configs: dict[str, str]) -> int:
+    if configs.get("queue.deduplication.scope") == "messageGroup":
+        return partitions
+    if partitions > 1:
+        misused(
+            "a FIFO queue has one partition, unless each message group has ids of its own: "
+            "add -c queue.deduplication.scope=messageGroup"
+        )
+    return 1
+
+
+def _create(
+    queues: "Queues",
+    name: str,
+    configs: dict[str, str],
+    partitions: int,
+    replication: int,
+    *,
+    if_missing: bool,
+    dry_run: bool,
+) -> None:
+    from skidway.blocking_client.errors import BrokerError
+    from skidway.errors import ErrorCode
+
+    try:
+        with topic_names(configs):
+            queues.create(name, configs, partitions=partitions, replication=replication, dry=dry_run)
+    except BrokerError as error:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+        find_queue(queues, name)
+        if not if_missing:
+            fail(f"there is a queue {name} already; skidway queue describe {name} shows it, --if-missing accepts it")
+        typer.echo(f"{name} exists already")
+        return
+    typer.echo(f"{name} could be created" if dry_run else f"created {name}")
+
+
+@app.command("list", epilog="Example: skidway queue list --json")
+@friendly
+def list_queues(
+    names_only: Annotated[bool, typer.Option("--names", "-q", help="Print only the names, one a line.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: ControllerTimeout = None,
+) -> None:
+    """List the queues, with the number of their messages."""
+    from skidway.blocking_client.queues import Queues
+
+    with connect(bootstrap, timeout) as cluster:
+        queues = Queues(cluster)
+        found = queues.all()
+        if names_only:
+            for queue in found:
+                typer.echo(queue.name)
+            return
+        documents = [summary_document(queue, _counts(queues, queue)) for queue in found]
+    if as_json:
+        print_json(documents)
+    elif documents:
+        print_summaries(documents)
+    else:
+        typer.echo("no queues yet; create one with: skidway queue create NAME", err=True)
+
+
+@app.command(epilog="Example: skidway queue describe jobs")
+@friendly
+def describe(
+    queues: Names,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: ControllerTimeout = None,
+) -> None:
+    """Show how many messages queues have, how old the oldest is, and their settings."""
+    from skidway.blocking_client.queue_messages import QueueMessages
+    from skidway.blocking_client.queues import Queues, sum_of
+
+    documents = []
+    with connect(bootstrap, timeout) as cluster:
+        known = Queues(cluster)
+        for number, queue in enumerate([find_queue(known, name) for name in queues]):
+            counted = known.count(queue, 1)
+            counts = sum_of(counted)
+            oldest = min((each.record.timestamp for each in QueueMessages(cluster).shown(queue, counted)), default=None)
+            documents.append(document(queue, counts, oldest))
+            if not as_json:
+                if number:
+                    typer.echo()
+                print_description(queue, counts, documents[-1])
+    if as_json:
+        print_json(documents)
+
+
+@app.command(epilog="Example: skidway queue purge jobs --yes")
+@friendly
+def purge(
+    queues: Names,
+    yes: Yes = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: ControllerTimeout = None,
+) -> None:
+    """Delete all messages of queues, also those that are delayed or in flight. The queues stay."""
+    from skidway.blocking_client.queues import Queues
+
+    with connect(bootstrap, timeout) as cluster:
+        known = Queues(cluster)
+        found = [find_queue(known, name) for name in queues]
+        if not yes:
+            for queue in found:
+                typer.echo(f"{queue.name}: {counts_text(known.counts(queue))}", err=True)
+            typer.confirm(f"delete all messages of {', '.join(queues)}?", abort=True, err=True)
+        for queue in found:
+            known.purge(queue)
+            typer.echo(f"purged {queue.name}")
+
+
+@app.command(epilog="Example: skidway queue delete jobs --yes")
+@friendly
+def delete(
+    queues: Names,
+    yes: Yes = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: ControllerTimeout = None,
+) -> None:
+    """Delete queues with all their messages. Their dead letters stay."""
+    from skidway.blocking_client.queues import Queues
+
+    with connect(bootstrap, timeout) as cluster:
+        known = Queues(cluster)
+        found = [find_queue(known, name) for name in queues]
+        if not yes:
+            typer.confirm(f"delete {', '.join(queues)} with all messages?", abort=True, err=True)
+        for queue in found:
+            known.delete(queue)
+            typer.echo(f"deleted {queue.name}")
+
+
+app.command(epilog="Example: skidway queue peek jobs -n 3")(peek)
+app.command(
+    epilog="Examples:\n\nskidway queue send jobs 'resize 17.jpg' --delay 60\n\n"
+    "skidway queue send payments '10 EUR' --message-group ann --dedup-id order-17\n\n"
+    "skidway queue send jobs < jobs.txt"
+)(send)
+app.command(epilog="Example: skidway queue receive jobs -n 10 --wait 20")(receive)
+
+
+def _counts(queues: "Queues", queue: "Queue") -> "Counts | None":
+    """None, and a warning, where some of its partitions are not served."""
+    unserved = queues.cluster.unserved(queue.name, range(queue.partitions))
+    if not unserved:
+        return queues.counts(queue)
+    partition, reason = next(iter(unserved.items()))
+    warn(f"{queue.name} is not counted: partition {partition} is not served: {reason}")
+    return None
+
+
+def _age_ms(text: str) -> int:
+    try:
+        return parse_age_ms(text)
+    except ValueError as error:
+        misused(f"--retention: {error}")
+
+
+def main(arguments: list[str]) -> int:
+    return run(app, "skidway queue", arguments)

@@ -1,0 +1,1 @@
+"""Amazon SQS in front of the queues of a cluster."""

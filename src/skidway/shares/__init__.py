@@ -1,0 +1,1 @@
+"""Share groups: records of a partition worked off one by one, by any number of consumers."""
