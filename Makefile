@@ -93,9 +93,9 @@ area: bytecode
 test: bytecode
 	@$(MAKE) --no-print-directory -j2 test-spark test-others TIER='and not slow' WORKERS=4
 
-## test-all     everything that needs nothing but Python and is not in `make check`; fails on skips that tests/skips.txt does not list
+## test-all     everything that needs nothing but Python and is not in `make check`; fails on skips that tests/skips.txt does not list (FAILED=folder: writes there what failed)
 test-all: bytecode
-	@$(MAKE) --no-print-directory -j2 test-spark test-others LISTED=--listed-skips WORKERS=3 SPARKS='-n 2 --dist loadgroup'
+	@$(MAKE) --no-print-directory -j2 test-spark test-others LISTED=--listed-skips WORKERS=3 SPARKS='-n 2 --dist loadgroup' FAILED='$(FAILED)'
 
 # Side by side: each waits a lot, and together they keep two cores busy; of all tests, one worker has its hands full with
 # those that need a cluster. The tests of tests/spark have processes of their own, which print when they are done: no
@@ -104,10 +104,10 @@ test-all: bytecode
 # is run by `make check`.
 .PHONY: test-spark test-others
 test-others:
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup $(LISTED) --ignore tests/spark --ignore tests/tidy -m 'not chaos $(TIER)' tests
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup $(LISTED) $(if $(FAILED),--failed-to $(FAILED)/others.txt) --ignore tests/spark --ignore tests/tidy -m 'not chaos $(TIER)' tests
 
 test-spark:
-	@log=$$(mktemp); code=0; $(BIN)/pytest -q $(SPARKS) $(LISTED) -m 'not chaos $(TIER)' tests/spark >"$$log" 2>&1 || code=$$?; \
+	@log=$$(mktemp); code=0; $(BIN)/pytest -q $(SPARKS) $(LISTED) $(if $(FAILED),--failed-to $(FAILED)/spark.txt) -m 'not chaos $(TIER)' tests/spark >"$$log" 2>&1 || code=$$?; \
 	echo; echo "tests of the Spark connector:"; cat "$$log"; rm -f "$$log"; exit $$code
 
 ## coverage     branches of the core that quick tests without processes run; fails below the floor in pyproject.toml: minutes

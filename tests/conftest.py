@@ -1,5 +1,6 @@
 """For all tests: this directory's modules can be imported, and no test fails because the machine is slow."""
 
+import re
 import signal
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail when a test is skipped for a reason that tests/skips.txt does not list",
     )
+    parser.addoption("--failed-to", metavar="FILE", help="write the tests that failed into a file, for tests/again.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Groups(), "skidway-groups")
     if config.option.listed_skips and not hasattr(config, "workerinput"):
         config.pluginmanager.register(SkipCount(config), "skidway-skips")
+    if config.option.failed_to and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailedTests(config), "skidway-failed")
 
 
 def place_of(node_id: str, config: pytest.Config) -> str:
@@ -89,6 +93,34 @@ class SkipCount:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for line in self.skips.unlisted:
             terminalreporter.write_line(f"SKIPPED for a reason that tests/skips.txt does not list: {line}", red=True)
+
+
+class FailedTests:
+    """Writes down which tests failed, a line each. An empty file: the run failed because of something else."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.path = Path(config.option.failed_to)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text("")
+        self.config = config
+        self.names: dict[str, None] = {}
+        self.collected = True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.names[place_of(re.sub(r"@[^\[\]]*$", "", report.nodeid), self.config)] = None  # without its group
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.collected = self.collected and not report.failed
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        skips = self.config.pluginmanager.get_plugin("skidway-skips")
+        only_tests = self.collected and not (isinstance(skips, SkipCount) and skips.skips.unlisted)
+        if session.exitstatus == pytest.ExitCode.OK:
+            self.path.unlink()
+        elif session.exitstatus == pytest.ExitCode.TESTS_FAILED and only_tests:
+            self.path.write_text("".join(f"{name}\n" for name in self.names))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -6,8 +6,13 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+import again
+from again import noted
 from tiers import SLOW, TESTS, Choice, Skips, SlowList, choices, listed_skips
 
 ROOT = Path(__file__).parents[2]
@@ -168,3 +173,54 @@ def test_the_floor_of_coverage_has_only_risen() -> None:
     floors = [int(floor) for floor in re.findall(r"^[+-]fail_under = (\d+)$", history, re.MULTILINE)]
     floor = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["coverage"]["report"]["fail_under"]
     assert floor >= max(floors, default=0)
+
+
+def test_what_failed_is_written_down(tmp_path: Path) -> None:
+    """By itself, not with what a run fails of besides; and nothing of a run that passed."""
+    failing = """
+import pytest
+
+
+@pytest.mark.parametrize("what", ["a@b", "c d"])
+def test_it(what):
+    assert what == "x"
+
+
+def test_other():
+    pytest.skip("just so")
+"""
+    file = tmp_path / "notes" / "failed.txt"
+    for words in ([], ["-n", "1", "--dist", "loadgroup"]):
+        assert run_beside(tmp_path, failing, "--failed-to", str(file), *words).returncode == 1
+        assert noted(file.parent) == ["test_small.py::test_it[a@b]", "test_small.py::test_it[c d]"], words
+    assert run_beside(tmp_path, failing, "--failed-to", str(file), "--listed-skips").returncode == 1
+    assert noted(file.parent) is None
+    assert run_beside(tmp_path, "import nowhere", "--failed-to", str(file)).returncode != 0
+    assert noted(file.parent) is None
+    assert run_beside(tmp_path, "def test_it():\n    pass\n", "--failed-to", str(file)).returncode == 0
+    assert not file.exists()
+
+
+def test_few_failures_are_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[list[str]] = []
+
+    def run_alone(tests: Sequence[str]) -> bool:
+        tried.append([*tests])
+        return len(tried) == 1
+
+    monkeypatch.setattr(again, "run_alone", run_alone)
+    (tmp_path / "others.txt").write_text("tests/a.py::test_a\n")
+    (tmp_path / "spark.txt").write_text("tests/b.py::test_b[1 2]\n")
+    assert [again.main(tmp_path), again.main(tmp_path)] == [0, 1]
+    assert tried == [["tests/a.py::test_a", "tests/b.py::test_b[1 2]"]] * 2
+
+
+@pytest.mark.parametrize(
+    "names", [{}, {"others.txt": ""}, {"others.txt": "a\n", "spark.txt": ""}, {"o.txt": "a\n" * 4}]
+)
+def test_what_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: dict[str, str]) -> None:
+    """Too many failures, or something else than tests."""
+    monkeypatch.setattr(again, "run_alone", lambda tests: pytest.fail("tried again"))
+    for name, lines in names.items():
+        (tmp_path / name).write_text(lines)
+    assert again.main(tmp_path) == 1
