@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from skidway.runtime.distribution import FINE_US, Distribution
 from skidway.runtime.jobs import Lane
 
 
@@ -21,10 +22,16 @@ class Durations:
 class ShellMeasures:
     """Written by the event loop only."""
 
-    __slots__ = ("jobs", "turns")
+    __slots__ = ("jobs", "syncs", "turns")
 
     def __init__(self) -> None:
         self.turns = Durations()
         """From the first work of a turn to the end of it."""
         self.jobs = {lane: Durations() for lane in Lane}
         """For as long as a thread ran them. Those of lane SYNC are syncs."""
+        self.syncs = Distribution(FINE_US)
+
+    def job_took(self, lane: Lane, took_ns: int) -> None:
+        self.jobs[lane].add(took_ns)
+        if lane is Lane.SYNC:
+            self.syncs.add(took_ns // 1_000)

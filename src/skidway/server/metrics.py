@@ -12,6 +12,7 @@ TURN_NS_MAX = Metric("skidway_loop_longest_turn_nanoseconds", Kind.GAUGE)
 JOBS = Metric("skidway_jobs_total", Kind.COUNTER, ("lane",))
 JOB_NS = Metric("skidway_jobs_nanoseconds_total", Kind.COUNTER, ("lane",))
 JOB_NS_MAX = Metric("skidway_jobs_longest_nanoseconds", Kind.GAUGE, ("lane",))
+SYNC_SECONDS = Metric("skidway_sync_seconds", Kind.HISTOGRAM)
 
 
 CPU = Metric("process_cpu_seconds_total", Kind.COUNTER)
@@ -45,6 +46,7 @@ def shell_samples(measures: ShellMeasures, take: Take) -> None:
     _durations(measures.turns, (TURNS, TURN_NS, TURN_NS_MAX), (), take)
     for lane, durations in measures.jobs.items():
         _durations(durations, (JOBS, JOB_NS, JOB_NS_MAX), (lane.value,), take)
+    take(Sample(SYNC_SECONDS, (), measures.syncs))
 
 
 def _durations(

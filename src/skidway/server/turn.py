@@ -167,7 +167,7 @@ class Turn:
         finished: list[tuple[Job, OSError | None]] = []
         while self._finished:
             job, error, took_ns = self._finished.popleft()
-            self.measures.jobs[job.lane].add(took_ns)
+            self.measures.job_took(job.lane, took_ns)
             finished.append((job, error))
         self.in_flight -= len(finished)
         self._driver.finish_jobs(finished)

@@ -106,6 +106,9 @@ def test_prometheus_client_reads_the_metrics(broker: Broker) -> None:
     assert buckets == sorted(buckets)
     assert [each.labels["le"] for each in found if each.name.endswith("_bucket")][-1] == "+Inf"
     assert buckets[-1] == next(each.value for each in found if each.name.endswith("_count")) == 1
+    syncs = families["skidway_sync_seconds"].samples
+    assert next(each.value for each in syncs if each.name.endswith("_count")) >= 1, "the record was synced"
+    assert [each.labels for each in syncs if each.name.endswith("_sum")] == [{}]
 
 
 def test_curl_is_told_to_go_on_and_hears_of_a_body_that_is_too_large(broker: Broker, tmp_path: Path) -> None:

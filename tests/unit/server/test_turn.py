@@ -55,6 +55,9 @@ def test_turns_and_jobs_are_measured(run: Run) -> None:
             assert len(values) == len(found)
             assert values["skidway_jobs_total", ("sync",)] == 3
             assert values["skidway_jobs_total", ("compaction",)] == 0
+            syncs = values["skidway_sync_seconds", ()]
+            assert sum(syncs.counts) == 3
+            assert syncs.total_us <= values["skidway_jobs_nanoseconds_total", ("sync",)] // 1_000
             assert values["skidway_loop_turns_total", ()] >= 3
             longest, total = "skidway_jobs_longest_nanoseconds", "skidway_jobs_nanoseconds_total"
             assert 0 < values[longest, ("sync",)] <= values[total, ("sync",)]

@@ -251,7 +251,7 @@ class Connection:
         waits, waited_ms = call.route.waits, self.node.world.clock.monotonic_ms() - call.now_ms
         waits.count += 1
         waits.total_ms += waited_ms
-        waits.times.add(waited_ms)
+        waits.times.add(waited_ms * 1_000)
         if waited_ms > waits.longest_ms:
             waits.longest_ms = waited_ms
         pending = self.pending

@@ -198,7 +198,7 @@ class HttpCall:
         if self.route is not None:
             answers = self.route.answers
             answers[reply.status] = answers.get(reply.status, 0) + 1
-            self.route.times.add(site.node.clock.monotonic_ms() - self.now_ms)
+            self.route.times.add((site.node.clock.monotonic_ms() - self.now_ms) * 1_000)
         else:
             site.refused[reply.status] = site.refused.get(reply.status, 0) + 1
         date = site.date.line(site.node.clock.wall_ms())

@@ -14,7 +14,7 @@ from skidway import __version__
 from skidway.broker.metrics import Kind, Metric, Sample, samples
 from skidway.gateways.http.replies import NO_STORE, Reply
 from skidway.gateways.http.routes import Route
-from skidway.runtime.distribution import BOUNDS_MS, Distribution
+from skidway.runtime.distribution import Distribution
 from skidway.steps import Steps
 
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ class Page:
 
 def _histogram(name: str, labels: str, value: Distribution) -> list[str]:
     """Each bucket has all that took no longer than its bound."""
-    assert labels, "of what was measured is a label"
     counts = list(accumulate(value.counts))
-    bounds = [*(str(bound_ms / 1000) for bound_ms in BOUNDS_MS), "+Inf"]
-    lines = [f'{name}_bucket{{{labels},le="{bound}"}} {number}\n' for bound, number in zip(bounds, counts, strict=True)]
-    return [*lines, f"{name}_sum{{{labels}}} {value.total_ms / 1000}\n", f"{name}_count{{{labels}}} {counts[-1]}\n"]
+    bounds = [*(str(bound_us / 1_000_000) for bound_us in value.bounds_us), "+Inf"]
+    before, braced = (f"{labels},", f"{{{labels}}}") if labels else ("", "")
+    lines = [f'{name}_bucket{{{before}le="{bound}"}} {number}\n' for bound, number in zip(bounds, counts, strict=True)]
+    return [*lines, f"{name}_sum{braced} {value.total_us / 1_000_000}\n", f"{name}_count{braced} {counts[-1]}\n"]
 
 
 def _escaped(value: str) -> str:
