@@ -120,6 +120,8 @@ QUORUM_END = _gauge("kafka_server_raft_metrics_log_end_offset")
 SYNCS = _counter("skidway_syncs_total")
 SYNC_FAILURES = _counter("skidway_sync_failures_total")
 EVENTS = _counter("skidway_events_total", "kind")
+LETTERS_WRITTEN = _counter("skidway_dead_letters_written_total")
+LETTERS_GIVEN_UP = _counter("skidway_dead_letters_given_up_total")
 DISK_TOTAL = _gauge("skidway_disk_total_bytes")
 DISK_FREE = _gauge("skidway_disk_free_bytes")
 QUARANTINED = _gauge("skidway_partitions_quarantined")
@@ -186,6 +188,9 @@ def _node(node: Node, take: Take) -> None:
     take(Sample(ISR_EXPANDS, (), counts.in_sync_expands))
     take(Sample(SYNCS, (), node.rooms.syncs.done))
     take(Sample(SYNC_FAILURES, (), node.rooms.syncs.failed))
+    letters = node.rooms.services.share_fetches.partitions.office
+    take(Sample(LETTERS_WRITTEN, (), letters.written))
+    take(Sample(LETTERS_GIVEN_UP, (), letters.given_up))
     take(Sample(DISK_TOTAL, (), total))
     take(Sample(DISK_FREE, (), free))
     for kind, count in counts.events.items():

@@ -3,9 +3,12 @@
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from botocore.exceptions import ClientError
+
+from waiting import eventually
 
 NewQueue = Callable[..., str]
 
@@ -16,6 +19,13 @@ def arn(client: Any, url: str) -> str:
 
 def policy(target: str, count: int | str) -> str:
     return json.dumps({"deadLetterTargetArn": target, "maxReceiveCount": count})
+
+
+def letters_written(client: Any) -> int:
+    """As the broker's metrics have it."""
+    with urlopen(f"{client.meta.endpoint_url}/metrics") as page:
+        lines = page.read().decode().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("skidway_dead_letters_written_total "))
 
 
 def test_a_message_is_dead_after_as_many_deliveries_as_its_queue_allows(client: Any, new_queue: NewQueue) -> None:
@@ -39,6 +49,7 @@ def test_a_message_is_dead_after_as_many_deliveries_as_its_queue_allows(client: 
 
 def test_a_chain_of_dead_letter_queues_counts_for_each_of_them(client: Any, new_queue: NewQueue) -> None:
     """18: deliveries of the queue before were added up, and the letter was dead too early."""
+    written_before = letters_written(client)
     last = new_queue(client)
     middle = new_queue(client, RedrivePolicy=policy(arn(client, last), 2))
     first = new_queue(client, RedrivePolicy=policy(arn(client, middle), 2))
@@ -51,6 +62,7 @@ def test_a_chain_of_dead_letter_queues_counts_for_each_of_them(client: Any, new_
     assert letter["Attributes"]["DeadLetterQueueSourceArn"] == arn(client, middle)
     for url in (first, middle):
         assert "Messages" not in client.receive_message(QueueUrl=url)
+    eventually(lambda: letters_written(client) == written_before + 2)
 
 
 def test_a_redrive_policy_is_shown_changed_and_taken_away(client: Any, new_queue: NewQueue) -> None:

@@ -95,6 +95,7 @@ class Office:
         self.posted: list[tuple[Plan, bytes, Sent]] = []
         self.next_id = 0
         self.refusal = ""
+        self.written = self.given_up = 0
 
     @property
     def topic_id(self) -> bytes:
@@ -317,3 +318,4 @@ class LetterWorld:
         wanted = {at for at in self.dead & self.log.records if at >= self.log.start_offset}
         wanted -= self.excused | self.accepted
         assert wanted <= set(self.office.letters), f"L11: {sorted(wanted - set(self.office.letters))} have no letter"
+        assert self.office.written >= len(wanted), "what a leader learnt to be there is counted"

@@ -58,6 +58,7 @@ def test_what_a_node_did_is_found() -> None:
     assert only(found, "kafka_server_brokertopicmetrics_totalproducerequests_total") == 3
     assert only(found, "kafka_server_brokertopicmetrics_failedproducerequests_total") == 1
     assert only(found, "kafka_server_brokertopicmetrics_totalfetchrequests_total") == 1
+    assert only(found, "skidway_dead_letters_written_total") == 0
     assert only(found, "kafka_server_brokertopicmetrics_failedfetchrequests_total") == 0
     log = world.node.partitions.find("t", 0).log
     for labels in ((), ("t",)):

@@ -166,6 +166,7 @@ def test_what_cannot_be_written_is_given_up_where_the_group_says_so() -> None:
     dead_record(world)
     pause(world, 0)
     assert [type(event) for event in world.events] == [LettersLost]
+    assert (world.office.written, world.office.given_up) == (0, 1)
 
 
 def test_a_passing_trouble_is_no_reason_to_give_up() -> None:

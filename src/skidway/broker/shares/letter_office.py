@@ -55,7 +55,7 @@ class Missing(Exception):
 
 
 class LetterOffice:
-    __slots__ = ("_ask", "_create", "_image", "_settings", "take_id")
+    __slots__ = ("_ask", "_create", "_image", "_settings", "given_up", "take_id", "written")
 
     def __init__(
         self,
@@ -71,6 +71,8 @@ class LetterOffice:
         self._ask = ask
         self._create = create
         self.take_id = take_id
+        self.written = self.given_up = 0
+        """Letters of records that died here, and records that were archived without one: counted for metrics."""
 
     def target(self, name: str, source: str, partition: int, *, of_queue: bool = False) -> Target:
         """For letters of a partition of `source`."""

@@ -272,6 +272,7 @@ class LetterWriter:
             if self._blocked:
                 self._world.report(LettersGoOn(self._share.group, str(self._share.partition), self._topic))
             self._tries, self._pause_ms, self._blocked = 0, PAUSE_MS_MIN, ""
+            self._office.written += plan.end - plan.first
             self._archive(plan.first, plan.end)
             return
         if code in MISSING_BEFORE:
@@ -303,6 +304,7 @@ class LetterWriter:
     def _give_up(self, first: int, end: int, why: str) -> None:
         self._tries, self._pause_ms, self._blocked, self._new_id = 0, PAUSE_MS_MIN, "", True
         group = self._share.group
+        self._office.given_up += end - first
         self._world.report(LettersLost(group, str(self._share.partition), first, end - 1, why))
         self._archive(first, end)
 

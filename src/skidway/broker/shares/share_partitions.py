@@ -30,7 +30,6 @@ class SharePartitions:
     __slots__ = (
         "_changed",
         "_here",
-        "_office",
         "_partitions",
         "_rules",
         "_store",
@@ -40,6 +39,7 @@ class SharePartitions:
         "_world",
         "count",
         "groups",
+        "office",
     )
 
     def __init__(
@@ -56,7 +56,7 @@ class SharePartitions:
         self._partitions = partitions
         self._store = store
         self._rules = rules
-        self._office = office
+        self.office = office
         self.groups: dict[str, dict[Place, SharePartition]] = {}
         self._here: dict[Partition, dict[str, SharePartition]] = {}
         self._changed: dict[SharePartition, None] = {}
@@ -85,7 +85,7 @@ class SharePartitions:
             ShareKey(group, *place),
             partition,
             self._on_change,
-            self._office,
+            self.office,
             self._pump_soon,
         )
         self.groups.setdefault(group, {})[place] = opened
