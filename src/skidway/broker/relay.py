@@ -117,6 +117,7 @@ class Relay:
     def on_quorum_worked(self, now_ms: int) -> None:
         """The leader of the quorum, or what is published, may have changed."""
         self.rooms.controllers.follow_quorum(now_ms)
+        self.rooms.controller.follow_quorum(now_ms)
 
     # Partitions, and the metadata about them.
 

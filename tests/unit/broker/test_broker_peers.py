@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from broker_world import HandClock
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skidway.broker.cluster.controller_access import ControllerAccess
 from skidway.broker.cluster.peers import LOST_MS, RETRY_MS, Link, Peers
 from skidway.broker.events import Event, PeerHungUpOn
 from skidway.limits import KIB, MIB, Limits
@@ -430,6 +432,29 @@ def test_a_node_that_is_forgotten(network: Network) -> None:
     network.pass_time(0)
     assert network.answers == [None, None, None]
     assert len(network.dialled) == 3
+
+
+def test_what_was_asked_of_a_former_controller_is_given_up(network: Network) -> None:
+    """It may have lost its power, and then nothing says so: whoever asked would wait for the whole time-out."""
+    network.peers.locate(3, "three", 9092)
+    leader = SimpleNamespace(leader_id=2, alone=False)
+    world = SimpleNamespace(settings=SimpleNamespace(node_id=1), timers=network.timers)
+    hosts: tuple[Any, ...] = (world, None, leader, SimpleNamespace(active=None), network.peers, None)
+    controller = ControllerAccess(*hosts)
+    controller.follow_quorum(network.now_ms)
+    controller.ask(HEARTBEAT, network.answers.append, network.now_ms)
+    other = network.open(channel="forward")
+    for leader.leader_id in (2, -1):
+        controller.follow_quorum(network.now_ms)
+        network.pass_time(0)
+        assert network.answers == [], "the same one, or nobody knows another one"
+    leader.leader_id = 3
+    controller.follow_quorum(network.now_ms)
+    network.pass_time(0)
+    assert network.answers == [None]
+    assert other not in network.hung_up, "forwarded requests may have been carried out: their answers are waited for"
+    controller.ask(HEARTBEAT, network.answers.append, network.now_ms)
+    assert [link.node_id for link in network.dialled] == [2, 2, 3]
 
 
 def test_an_answer_that_makes_the_node_move(network: Network) -> None:

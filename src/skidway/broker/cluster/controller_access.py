@@ -22,6 +22,7 @@ from skidway.wire.schema.create_topics import CreatableTopic, CreateTopicsReques
 Reply = TypeVar("Reply")
 AskHere = Callable[[Message, int, Respond], None]
 """(request, now_ms, respond): has this node's own handler answer."""
+CHANNEL = "control"
 TIMEOUT_MS = 5_000
 NO_CONTROLLER = "no controller answers now: retry"
 
@@ -42,6 +43,8 @@ class ControllerAccess:
         self._controllers = controllers
         self._peers = peers
         self._ask_here = ask_here
+        self._leader = -1
+        """Of the quorum, the last that was known."""
 
     @property
     def is_here(self) -> bool:
@@ -59,7 +62,7 @@ class ControllerAccess:
         return self._quorum.leader_id
 
     def ask(
-        self, request: Message, respond: Respond, now_ms: int, timeout_ms: int = TIMEOUT_MS, channel: str = "control"
+        self, request: Message, respond: Respond, now_ms: int, timeout_ms: int = TIMEOUT_MS, channel: str = CHANNEL
     ) -> None:
         """`respond` gets None when the controller cannot be asked."""
         leader = self.node_id
@@ -69,6 +72,16 @@ class ControllerAccess:
             self._world.timers.at(now_ms, lambda: respond(None))
         else:
             self._peers.ask(leader, channel, request, now_ms, timeout_ms, respond)
+
+    def follow_quorum(self, now_ms: int) -> None:
+        """Once another node leads, the one before answers nothing that counts, and perhaps nothing at all: it may have
+        lost its power. What it was asked is given up, so that those who asked turn to the new one."""
+        leader = self.node_id
+        if leader in (-1, self._leader):
+            return
+        before, self._leader = self._leader, leader
+        if before not in (-1, self._world.settings.node_id):
+            self._peers.abandon(before, CHANNEL, now_ms)
 
     def commit(
         self, operation: Operation[Reply], now_ms: int, respond: Callable[[Reply | ProtocolError], None]

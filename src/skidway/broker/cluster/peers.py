@@ -257,6 +257,12 @@ class Peers:
         else:
             self.dial(link)
 
+    def abandon(self, node_id: int, channel: str, now_ms: int) -> None:
+        """What was asked there goes without an answer, and one that still comes is nobody's."""
+        link = self._links.get((node_id, channel))
+        if link is not None and link.under_way:
+            self._hang_up(link, now_ms)
+
     def is_lost(self, node_id: int, now_ms: int) -> bool:
         """Whether its process seems to have ended just now; a controller takes longer to be sure of it."""
         lost_ms = self._lost_ms.get(node_id)

@@ -171,10 +171,20 @@ class PartitionLaws:
             if leading.epoch == described.leader_epoch:
                 self._check_counted(host, partition, leading, described)
                 needed = max(needed, leading.high_watermark)
-                joining = leading.proposal.added if leading.proposal is not None else []
+                joining = self._joining(leading)
         for node_id in [*described.isr, *described.eligible_leader_replicas, *joining]:
             if node_id in copies:
                 self._check_complete(*copies[node_id], described, needed)
+
+    def _joining(self, leader: Leader) -> list[int]:
+        """Whom it proposes to take in. A broker that was registered again since is not meant: the controller refuses
+        the epoch that it had."""
+        proposal = leader.proposal
+        if proposal is None:
+            return []
+        nodes = {host.settings.node_id: node for host, node in self.cluster.running}
+        epochs = dict(proposal.members)
+        return [each for each in proposal.added if each in nodes and nodes[each].broker_epoch in (-1, epochs[each])]
 
     def _copies(self, topic: Topic, described: Described) -> dict[int, tuple[Host, Partition]]:
         """Where it can be looked at: of machines that run, and whose disk does what it should."""
