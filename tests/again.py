@@ -1,4 +1,4 @@
-"""`.ci/run` when tests failed: what failed is run again, alone, once. A few tests may pass then; more is a failure.
+"""`.ci/run` when tests failed: what failed is run again, alone, once. Of ten thousand tests ten may; more is a failure.
 
 The tests are of real processes on whatever machine there is, and a landing should not be lost to one that was starved
 in a bad moment. A test that fails twice fails the landing. One that passes is flaky, which is a bug: its name is
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-AGAIN_MAX = 3
+AGAIN_MAX = 10
 
 
 def noted(folder: Path) -> list[str] | None:

@@ -216,7 +216,7 @@ def test_few_failures_are_tried_again(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    "names", [{}, {"others.txt": ""}, {"others.txt": "a\n", "spark.txt": ""}, {"o.txt": "a\n" * 4}]
+    "names", [{}, {"others.txt": ""}, {"others.txt": "a\n", "spark.txt": ""}, {"o.txt": "a\n" * 11}]
 )
 def test_what_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: dict[str, str]) -> None:
     """Too many failures, or something else than tests."""
