@@ -89,5 +89,7 @@ class Services(msgspec.Struct, kw_only=True, eq=False):
 
     def coordinators_of(self, key_type: int) -> Coordinators[Any, Any] | None:
         """By FindCoordinator's number of the kind."""
-        kinds = self.coordinators.values()
-        return next((coordinators for coordinators in kinds if coordinators.kind.key_type == key_type), None)
+        for coordinators in self.coordinators.values():
+            if coordinators.kind.key_type == key_type:
+                return coordinators
+        return None

@@ -163,7 +163,7 @@ def test_replies_come_in_the_order_of_requests_although_the_first_is_answered_in
     first = long_request(turns).frame(correlation_id=1)
     peer.asked.append((1, "ListOffsets", long_request(turns).version))
     peer.correlation_id = 1
-    peer.give(first + peer.frame("ApiVersions") + peer.frame("Metadata", topics=None))
+    turns.count(peer.give, first + peer.frame("ApiVersions") + peer.frame("Metadata", topics=None))
     assert peer.connection.work is not None
     found: list[int] = []
     while len(found) < 3:

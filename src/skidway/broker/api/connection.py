@@ -50,7 +50,7 @@ def _nothing_more(_: None) -> None:
 class WireCall(Call):
     """A request that came in a frame, and the place of its reply in its connection's order."""
 
-    __slots__ = ("connection", "parts")
+    __slots__ = ("connection", "parts", "waits")
 
     def __init__(self, connection: Connection, route: Route, correlation_id: int, caller: Caller, now_ms: int) -> None:
         self.connection = connection
@@ -64,6 +64,8 @@ class WireCall(Call):
         self.gone = connection.gone
         self.on_gone = None
         self.parts: list[Part] | None = None
+        self.waits = False
+        """Whether the pass over its frame has left it without a reply."""
 
     def reply(self, response: Any) -> None:
         assert self.parts is None, "a call is answered once"
@@ -246,8 +248,10 @@ class Connection:
         return self.kept
 
     def on_reply(self, call: WireCall) -> None:
-        """A call that had to wait has its reply."""
+        """A call has its reply. Of one that is still being handled, `_handle` finds it."""
         assert call.parts is not None
+        if not call.waits:
+            return
         waits, waited_ms = call.route.waits, self.node.world.clock.monotonic_ms() - call.now_ms
         waits.count += 1
         waits.total_ms += waited_ms
@@ -331,16 +335,21 @@ class Connection:
                 self._begin(call, call.answer([resumed(response, wanted)]))
                 return
         if response is not None:
-            if not self.pending:
-                parts = route.reply(correlation_id, response)
-                self.pass_bytes += len(parts[0]) + PART_BYTES * len(parts)
-                self.outbox += parts
-                return
-            call.parts = route.reply(correlation_id, response)
-            self._wait(_bytes_in_memory(call.parts))
-            self.pending.append(call)
-        elif not call.silent:
+            parts = route.reply(correlation_id, response)
+        elif call.silent:
+            return
+        elif call.parts is None:
             self._await(call)
+            return
+        else:
+            parts = call.parts
+        if not self.pending:
+            self.pass_bytes += len(parts[0]) + PART_BYTES * len(parts)
+            self.outbox += parts
+        else:
+            call.parts = parts
+            self._wait(_bytes_in_memory(parts))
+            self.pending.append(call)
 
     def _begin(self, call: WireCall, steps: Steps[None]) -> None:
         """Work on a request in steps. As long as it takes no later request of this connection is handled: what a
@@ -368,9 +377,11 @@ class Connection:
             self.work = work
 
     def _await(self, call: WireCall) -> None:
-        """Its reply comes later, or has come while it was handled."""
+        """Its reply comes later, or has come although its handler is not done."""
+        call.waits = True
         self.pending.append(call)
         if call.parts is not None:
+            self._wait(_bytes_in_memory(call.parts))
             self._release()
 
     def _is_full(self) -> bool:

@@ -187,10 +187,14 @@ class Coordinators(Generic[MachineType, Record]):
         log = partition.log
         return log.end_offset > log.start_offset and not log.quarantined
 
+    @property
+    def has_topic(self) -> bool:
+        return self.kind.topic in self._image.topics
+
     def prepare(self, now_ms: int, respond: Callable[[ProtocolError | None], None]) -> None:
         """Answer when the topic of this kind is there."""
         kind = self.kind
-        if kind.topic in self._image.topics:
+        if self.has_topic:
             respond(None)
             return
 

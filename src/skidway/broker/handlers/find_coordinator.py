@@ -31,6 +31,9 @@ def handle(node: Services, call: Call, request: FindCoordinatorRequest) -> Steps
     if coordinators is None or (request.key_type == SHARE and call.version < SHARES_SINCE):
         return (yield from _response(call, request, partial(_none_of_this_kind, request.key_type)))
 
+    if coordinators.has_topic:
+        return (yield from _response(call, request, partial(_found, coordinators, call.caller.listener, None)))
+
     def answer(error: ProtocolError | None) -> None:
         found = partial(_found, coordinators, call.caller.listener, error)
         answer_later(node.world.slices, call, _response(call, request, found))

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 NO_ID = bytes(16)
 IDS_SINCE = 12
 LISTENER_ERROR_SINCE = 6
+PER_STEP = 10
+"""Topics, and partitions of one of them. A request for few is over in its first step."""
 
 
 def handle(node: Services, call: Call, request: MetadataRequest) -> Steps[MetadataResponse | None]:
@@ -54,13 +56,16 @@ def handle(node: Services, call: Call, request: MetadataRequest) -> Steps[Metada
 def _to_create(node: Services, request: MetadataRequest) -> Steps[list[str]]:
     if not (request.topics and request.allow_auto_topic_creation and node.world.settings.auto_create_topics):
         return []
+    image, missing_max = node.image, node.world.limits.topics_auto_created_max
     missing: dict[str, None] = {}
-    for topic in request.topics:
-        if len(missing) >= node.world.limits.topics_auto_created_max:
+    for number, topic in enumerate(request.topics, 1):
+        if len(missing) >= missing_max:
             break  # the rest is unknown for now; a client that really wants it asks again
-        if topic.name is not None and topic.name not in node.image.topics and is_legal(topic.name):
-            missing[topic.name] = None
-        yield None
+        name = topic.name
+        if name is not None and name not in image.topics and is_legal(name):
+            missing[name] = None
+        if not number % PER_STEP:
+            yield None
     return list(missing)
 
 
@@ -71,22 +76,27 @@ def _response(
     with_operations = request.include_topic_authorized_operations
     topics: list[MetadataResponseTopic] = []
     if all_topics:
-        for name in list(node.image.topics):
-            topic = node.image.topics.get(name)
+        image = node.image
+        for number, name in enumerate(list(image.topics), 1):
+            topic = image.topics.get(name)
             if topic is not None:
                 topics.append((yield from _topic(node, call, topic, with_operations)))
+            if not number % PER_STEP:
+                yield None
     else:
         # Each once: a topic of many partitions, named a thousand times, would be a reply of gigabytes.
         once: dict[tuple[str | None, bytes], MetadataRequestTopic] = {}
-        for asked in request.topics or ():
+        for number, asked in enumerate(request.topics or (), 1):
             once[asked.name, asked.topic_id] = asked
-            yield None
-        for asked in once.values():
+            if not number % PER_STEP:
+                yield None
+        for number, asked in enumerate(once.values(), 1):
             if call.version < IDS_SINCE and (asked.name is None or asked.topic_id != NO_ID):
                 topics.append(_refused(asked))
             else:
                 topics.append((yield from _asked_topic(node, call, asked, failed, with_operations)))
-            yield None
+            if not number % PER_STEP:
+                yield None
     return MetadataResponse(
         brokers=_brokers(node, call.caller.listener),
         cluster_id=node.cluster_id,
@@ -109,8 +119,11 @@ def _brokers(node: Services, listener: str | None) -> list[MetadataResponseBroke
         for broker in named
         if (endpoint := broker.endpoint(listener)) is not None
     ]
-    settings, own = node.world.settings, node.world.settings.listeners.find(listener)
-    if not found and settings.is_broker and own is not None:
+    if found:
+        return found
+    settings = node.world.settings
+    own = settings.listeners.find(listener)
+    if settings.is_broker and own is not None:
         found.append(MetadataResponseBroker(settings.node_id, own.advertised.host, own.advertised.port, settings.rack))
     return found
 
@@ -119,12 +132,13 @@ def _asked_topic(
     node: Services, call: Call, asked: MetadataRequestTopic, failed: dict[str, ErrorCode], with_operations: bool
 ) -> Steps[MetadataResponseTopic]:
     operations = TOPIC_OPERATIONS if with_operations else NOT_ASKED
+    image = node.image
     if asked.name is None or asked.topic_id != NO_ID:
-        by_id = node.image.topics_by_id.get(asked.topic_id)
+        by_id = image.topics_by_id.get(asked.topic_id)
         if by_id is None:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
         return (yield from _topic(node, call, by_id, with_operations))
-    topic = node.image.topics.get(asked.name)
+    topic = image.topics.get(asked.name)
     if topic is not None:
         return (yield from _topic(node, call, topic, with_operations))
     if not is_legal(asked.name):
@@ -143,9 +157,10 @@ def _refused(asked: MetadataRequestTopic) -> MetadataResponseTopic:
 def _topic(node: Services, call: Call, topic: metadata.Topic, with_operations: bool) -> Steps[MetadataResponseTopic]:
     partitions = []
     hidden = node.image.brokers_without(call.caller.listener)
-    for partition in topic.partitions:
+    for number, partition in enumerate(topic.partitions, 1):
         partitions.append(_partition(node, call, topic, partition, hidden))
-        yield None
+        if not number % PER_STEP:
+            yield None
     operations = TOPIC_OPERATIONS if with_operations else NOT_ASKED
     return MetadataResponseTopic(0, topic.name, topic.id, is_internal(topic.name), partitions, operations)
 
@@ -153,8 +168,9 @@ def _topic(node: Services, call: Call, topic: metadata.Topic, with_operations: b
 def _partition(
     node: Services, call: Call, topic: metadata.Topic, partition: metadata.Partition, hidden: set[int]
 ) -> MetadataResponsePartition:
-    leader = node.hosting.whereabouts.leader_of(topic, partition.index)
-    offline = node.hosting.whereabouts.offline_replicas_of(topic, partition.index)
+    whereabouts = node.hosting.whereabouts
+    leader = whereabouts.leader_of(topic, partition.index)
+    offline = whereabouts.offline_replicas_of(topic, partition.index)
     if node.peers.is_lost(leader, call.now_ms):
         # Clients that are sent back to a leader that just died ask again late; without a leader they ask soon.
         leader = metadata.NO_LEADER

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 BATCHED_SINCE = 8
 TOPIC_IDS_SINCE = 10
 TOP_ERROR_SINCE = 2
+PER_STEP = 10
 COPIED_ABOVE = 500
 """Partitions of one group that a coordinator looks up in one go."""
 
@@ -70,9 +71,10 @@ def handle(node: Services, call: Call, request: OffsetFetchRequest) -> Steps[Non
     asked: list[tuple[str, int]] | None = None
     if request.topics is not None:
         asked = []
-        for topic in request.topics:
+        for number, topic in enumerate(request.topics, 1):
             asked += [(topic.name, index) for index in topic.partition_indexes]
-            yield None
+            if not number % PER_STEP:
+                yield None
     one = Asked(FetchOffsets(request.group_id, asked, require_stable=request.require_stable))
 
     def answer(reply: list[FetchedOffset] | Offsets | ProtocolError) -> None:
@@ -86,12 +88,13 @@ def _old_response(node: Services, version: int, one: Asked) -> Steps[OffsetFetch
     topics: dict[str, OffsetFetchResponseTopic] = {}
     refusal = one.reply if isinstance(one.reply, ProtocolError) else None
     room = ReplyRoom(node)
-    for found in () if refusal is not None else one.found(node):
+    for number, found in enumerate(() if refusal is not None else one.found(node), 1):
         refusal = room.take(1, len(found.metadata))
         if refusal is not None:
             break
         _add_old(topics, found)
-        yield None
+        if not number % PER_STEP:
+            yield None
     if refusal is None:
         yield from _sort(topics.values(), one)
         return OffsetFetchResponse(topics=list(topics.values()))

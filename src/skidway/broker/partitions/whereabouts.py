@@ -43,7 +43,7 @@ class Whereabouts:
 
     def is_offline(self, topic: Topic, index: int) -> bool:
         """Whether this node should serve the partition and cannot."""
-        if not self.is_here(topic, index):
+        if self._node_id not in topic.partitions[index].replicas:
             return False
         partition = self._partitions.get(topic.id, index)
         return partition is None or partition.log.quarantined

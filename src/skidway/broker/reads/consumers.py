@@ -72,7 +72,9 @@ class ConsumerFetches:
         except ProtocolError as error:
             return FetchResponse(error_code=error.code)
         poll = ConsumerPoll(self, call, request, session)
-        return poll.answer(self.sessions.update(session, asked), asked.named + len(session.row))
+        # Most say that they go on as before.
+        updating = self.sessions.update(session, asked) if asked.named or asked.forgotten else ()
+        return poll.answer(updating, asked.named + len(session.row))
 
 
 class ConsumerPoll(FetchPoll[FetchTarget]):

@@ -29,7 +29,7 @@ def when_committed(
     commits: OffsetParking[Partition], call: Call, partitions: Iterable[Partition], answer: Callable[[], None]
 ) -> bool:
     """Whether `answer` has to wait; then it is called once, later. Otherwise the caller answers at once."""
-    pending = {partition: partition.log.end_offset for partition in partitions if _will_commit(partition)}
+    pending = {partition: partition.log.end_offset for partition in partitions if will_commit(partition)}
     if not pending:
         return False
     wait_ms = SYNC_WAIT_MS if all(partition.alone for partition in pending) else FOLLOWERS_WAIT_MS
@@ -38,7 +38,7 @@ def when_committed(
     return True
 
 
-def _will_commit(partition: Partition) -> bool:
+def will_commit(partition: Partition) -> bool:
     """Whether the watermark is about to reach the end of the log."""
     log = partition.log
     return log.high_watermark < log.end_offset and partition.leads and log.failure is None and not partition.is_stuck

@@ -10,7 +10,7 @@ A fetch that has to look at many partitions does so in steps (`skidway.steps`), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -21,7 +21,7 @@ from skidway.errors import DamagedLog, ProtocolError
 from skidway.limits import Limits
 from skidway.runtime.parking import BytesParking, ParkedBytes
 from skidway.runtime.slices import Slices
-from skidway.steps import Steps, at_once
+from skidway.steps import Steps, Wanted, at_once
 from skidway.wire.schema.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
 if TYPE_CHECKING:
@@ -109,13 +109,13 @@ class Poll(Generic[T, Found, Reply]):
 
     # --- what they have in common ---
 
-    def answer(self, prepared: Steps[None], size: int) -> Reply | Steps[Reply | None] | None:
+    def answer(self, prepared: Iterable[Wanted], size: int) -> Reply | Steps[Reply | None] | None:
         """The reply, or None: then it comes when there is enough, or at the deadline. In steps, if `size` partitions
         are many. What is `prepared` comes before the first look."""
         steps = self._run(prepared)
         return at_once(steps) if size <= TARGETS_AT_ONCE else steps
 
-    def _run(self, prepared: Steps[None]) -> Steps[Reply | None]:
+    def _run(self, prepared: Iterable[Wanted]) -> Steps[Reply | None]:
         try:
             yield from prepared
             targets = self.targets()
@@ -139,13 +139,23 @@ class Poll(Generic[T, Found, Reply]):
         self._park(awaited)
         return None
 
-    def _look(self, targets: list[T]) -> Steps[None]:
+    def _look(self, targets: list[T]) -> Iterable[Wanted]:
+        """In steps, if they are many."""
         self.found = []
         self.bytes_found = 0
         self.urgent = False
-        for number, target in enumerate(targets, 1):
-            if not number % TARGETS_PER_STEP:
-                yield None
+        if len(targets) > TARGETS_PER_STEP:
+            return self._look_in_steps(targets)
+        self._look_at_each(targets)
+        return ()
+
+    def _look_in_steps(self, targets: list[T]) -> Steps[None]:
+        for start in range(0, len(targets), TARGETS_PER_STEP):
+            self._look_at_each(targets[start : start + TARGETS_PER_STEP])
+            yield None
+
+    def _look_at_each(self, targets: list[T]) -> None:
+        for target in targets:
             try:
                 found = self.look_at(target)
             except ProtocolError as error:

@@ -173,6 +173,7 @@ class Sessions(Generic[AnySession]):
         """Take in what a request names, and let go of what it forgets. A partition named twice is there once, as it was
         last named. FetchSessionIdNotFound when the session was closed meanwhile, or is too large now."""
         count = 0
+        targets, row = session.targets, session.row
         for topic, partitions in asked.topics:
             for named in partitions:
                 count += 1
@@ -181,9 +182,9 @@ class Sessions(Generic[AnySession]):
                     if session.closed:
                         raise FetchSessionIdNotFound()
                 key = (topic, named.partition)
-                target = session.targets.get(key)
+                target = targets.get(key)
                 if target is None:
-                    target = session.targets[key] = session.new_target(key, named)
+                    target = targets[key] = session.new_target(key, named)
                     if session.id != NO_SESSION:
                         self.partition_count += 1
                         if self.partition_count > self._limits.fetch_session_partitions_max:
@@ -191,7 +192,7 @@ class Sessions(Generic[AnySession]):
                             raise FetchSessionIdNotFound()
                 else:
                     target.update(named)
-                session.row[key] = target
+                row[key] = target
         for topic, indexes in asked.forgotten:
             for index in indexes:
                 count += 1
