@@ -13,10 +13,10 @@ from skidway.server.config import Settings
 from skidway.server.disk import RealDisk
 from skidway.server.loggers import PythonLoggers
 from skidway.server.measures import ShellMeasures
-from skidway.server.served import Door
+from skidway.server.served import Door, ServedConnection, WholeNode
 
 
-def make_node(settings: Settings, listeners: Listeners, disk: RealDisk, clock: Clock, random: Random) -> Any:
+def make_node(settings: Settings, listeners: Listeners, disk: RealDisk, clock: Clock, random: Random) -> WholeNode:
     """The node, not opened yet. Imported here: flags and settings are checked before the broker is loaded."""
     from skidway.broker.node import Node
     from skidway.broker.settings import NodeSettings
@@ -75,7 +75,7 @@ class HttpDoor:
         self._make = make
         self._gateway: Door | None = None
 
-    def connect(self, peer: str, listener: str) -> Any:
+    def connect(self, peer: str, listener: str) -> ServedConnection:
         if self._gateway is None:
             self._gateway = self._make()
         return self._gateway.connect(peer, listener)

@@ -36,6 +36,7 @@ from skidway.server.config import Settings
 from skidway.server.dialer import Dialer
 from skidway.server.disk import DataDirectoryInUse, RealDisk
 from skidway.server.listener import Listener, bind
+from skidway.server.served import WholeNode
 from skidway.server.service_links import service_links
 from skidway.server.turn import Turn
 
@@ -49,7 +50,7 @@ LOAD_S = 0.02
 MAINTENANCE_MS_MAX = 60_000
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
-MakeNode = Callable[[Settings, Listeners, RealDisk, SystemClock, SystemRandom], Any]
+MakeNode = Callable[[Settings, Listeners, RealDisk, SystemClock, SystemRandom], WholeNode]
 
 
 class StartError(Exception):
@@ -130,8 +131,7 @@ class Broker:
             _close_all(sockets)
             raise StartError(f"topic_defaults: {error}") from None
         dialer = Dialer(loop, clock, settings.limits, CARRIAGES[specs.inter_broker.security])
-        if (peers := getattr(node, "peers", None)) is not None:
-            peers.dial = dialer.dial
+        node.peers.dial = dialer.dial
         gc.disable()  # next to nothing of what is made until clients are served is garbage
         try:
             node.open(clock.monotonic_ms(), clock.wall_ms(), _side_by_side)
@@ -176,7 +176,7 @@ class Broker:
         await stop.wait()
         await self._stop(node, turn, listeners, clients, dialer)
 
-    def _listener(self, spec: ListenerSpec, clients: Clients, node: Any) -> Listener:
+    def _listener(self, spec: ListenerSpec, clients: Clients, node: WholeNode) -> Listener:
         settings, own = self._settings, self._settings.of_listener(spec.name)
         size = own.send_buffer_bytes
         return Listener(
@@ -189,16 +189,16 @@ class Broker:
             connections_per_ip_max=own.connections_per_ip_max,
         )
 
-    async def _stop(self, node: Any, turn: Turn, listeners: list[Listener], clients: Clients, dialer: Dialer) -> None:
+    async def _stop(
+        self, node: WholeNode, turn: Turn, listeners: list[Listener], clients: Clients, dialer: Dialer
+    ) -> None:
         log.info("stopping: no new clients are accepted, %d are still connected", len(clients.connected))
         for timer in (self._maintenance_timer, self._freezing):
             if timer is not None:
                 timer.cancel()
         await self._leave(node, turn)
-        begin_stop = getattr(node, "begin_stop", None)
-        if begin_stop is not None:
-            begin_stop(self._clock.monotonic_ms())
-            turn.settle()
+        node.begin_stop(self._clock.monotonic_ms())
+        turn.settle()
         for listener in listeners:
             listener.stop_accepting()
         dropped = await clients.drain(self._settings.drain_ms / 1000)
@@ -218,12 +218,9 @@ class Broker:
             return
         log.info("stopped%s", "" if synced else ", with unfinished fsyncs: the next start recovers the logs")
 
-    async def _leave(self, node: Any, turn: Turn) -> None:
+    async def _leave(self, node: WholeNode, turn: Turn) -> None:
         """Have others lead what this broker leads, for as long as that may take; clients are served meanwhile."""
-        leave = getattr(node, "leave", None)
-        if leave is None:
-            return
-        leave(self._clock.monotonic_ms())
+        node.leave(self._clock.monotonic_ms())
         turn.settle()
         give_up_ms = self._clock.monotonic_ms() + self._settings.leave_ms
         while not node.departed:
@@ -232,10 +229,10 @@ class Broker:
                 return
             await asyncio.sleep(LEAVE_CHECK_S)
 
-    def _spare_what_stays(self, loop: asyncio.AbstractEventLoop, node: Any) -> None:
+    def _spare_what_stays(self, loop: asyncio.AbstractEventLoop, node: WholeNode) -> None:
         """The collector need not look again at what a start makes, which would stop the loop for milliseconds. Nor at
         thousands of partitions, which a member of a cluster opens while it runs."""
-        waits = not getattr(node, "serving", True)
+        waits = not node.serving
         if not waits or node.opening or self._freezing is None:
             gc.freeze()
         self._freezing = loop.call_later(FREEZE_S, self._spare_what_stays, loop, node) if waits else None
@@ -245,7 +242,7 @@ class Broker:
         """What was changed at run time; still no more connections than this process may have files."""
         clients.follow(descriptors.share_out(limits, descriptors.raise_limit()).limits)
 
-    def _maintain(self, loop: asyncio.AbstractEventLoop, node: Any, turn: Turn) -> None:
+    def _maintain(self, loop: asyncio.AbstractEventLoop, node: WholeNode, turn: Turn) -> None:
         """Retention, checkpoints, compaction: the node knows which is due."""
         settings = self._settings
         interval_ms = min(settings.retention_check_ms, settings.checkpoint_ms, settings.compaction_check_ms)

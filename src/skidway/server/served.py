@@ -1,10 +1,16 @@
 """What the shell asks of the node it serves, so that it can be tested with any node."""
 
-from collections.abc import Callable, Sized
-from typing import Any, Protocol
+from __future__ import annotations
 
+from collections.abc import Callable, Sized
+from typing import TYPE_CHECKING, Any, Protocol
+
+from skidway.limits import Limits
 from skidway.ports import Buffer, FileSlice
 from skidway.runtime.turn import DrivenNode
+
+if TYPE_CHECKING:
+    from skidway.broker.cluster.peers import Link
 
 Part = Buffer | FileSlice
 
@@ -55,17 +61,64 @@ class ServedConnection(Protocol):
 class Door(Protocol):
     """Who serves those that come by a listener: the node itself, or a gateway to it."""
 
-    def connect(self, peer: str, listener: str) -> Any:
-        """A ServedConnection, for a peer that came by the listener of this name."""
+    def connect(self, peer: str, listener: str) -> ServedConnection:
+        """For a peer that came by the listener of this name."""
         ...
 
 
-class ServedNode(DrivenNode, Protocol):
+class ServedNode(DrivenNode, Door, Protocol):
+    """What is asked of it while it serves."""
+
     @property
     def has_long_work(self) -> bool:
         """Whether it works on requests that take more than one turn."""
         ...
 
-    def connect(self, peer: str, listener: str) -> Any:
-        """A ServedConnection, for a peer that came by the listener of this name."""
+
+class Dials(Protocol):
+    """Who wants connections to other nodes."""
+
+    dial: Callable[[Link], None] | None
+    """Set by the shell: makes the link's connection."""
+
+
+SideBySide = Callable[[list[Callable[[], None]]], None]
+"""Does jobs, many at a time."""
+
+
+class WholeNode(ServedNode, Protocol):
+    """What `main` asks of it from start to stop."""
+
+    on_limits: Callable[[Limits], None]
+    """Set by the shell: bounds were changed at run time."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def peers(self) -> Dials: ...
+
+    @property
+    def opening(self) -> bool:
+        """Whether it opens partitions."""
         ...
+
+    @property
+    def serving(self) -> bool:
+        """Whether it answers clients yet."""
+        ...
+
+    @property
+    def departed(self) -> bool:
+        """After `leave`: whether others lead all that it led."""
+        ...
+
+    def open(self, now_ms: int, wall_ms: int, run: SideBySide | None = None) -> None: ...
+
+    def maintain(self, now_ms: int, wall_ms: int) -> None: ...
+
+    def leave(self, now_ms: int) -> None: ...
+
+    def begin_stop(self, now_ms: int) -> None: ...
+
+    def close(self, clean: bool, run: SideBySide | None = None) -> None: ...

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+from skidway.broker.cluster.peers import Link
 from skidway.broker.listeners import Security, only_listener
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.ports import Clock, File, FileSlice
@@ -22,6 +23,7 @@ from skidway.server.carriage import CARRIAGES, Carriage
 from skidway.server.clients import Clients
 from skidway.server.clock import SystemClock
 from skidway.server.listener import Listener, bind
+from skidway.server.served import Dials, SideBySide
 from skidway.server.tcp import Client
 from skidway.server.turn import Turn
 
@@ -68,6 +70,10 @@ class Ticket:
             raise Bug("in a thread")
 
 
+class FakePeers:
+    dial: Callable[[Link], None] | None = None
+
+
 class FakeNode:
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.limits = limits
@@ -82,17 +88,26 @@ class FakeNode:
         self.gate: threading.Event | None = None
         self.closed_count = 0
         self.fails_to_connect = False
-        self.opened = self.closed_clean = False
+        self.opened = self.closed_clean = self.departed = False
+        self.opening, self.serving = False, True
         self.has_long_work = False
+        self.on_limits: Callable[[Limits], None] = lambda limits: None
+        self.peers: Dials = FakePeers()
 
     # What main.run calls.
-    def open(self, now_ms: int, wall_ms: int, run: Any = None) -> None:
+    def open(self, now_ms: int, wall_ms: int, run: SideBySide | None = None) -> None:
         self.opened = True
+
+    def leave(self, now_ms: int) -> None:
+        self.departed = True
+
+    def begin_stop(self, now_ms: int) -> None:
+        assert self.departed
 
     def maintain(self, now_ms: int, wall_ms: int) -> None:
         pass
 
-    def close(self, clean: bool, run: Callable[[list[Callable[[], None]]], None]) -> None:
+    def close(self, clean: bool, run: SideBySide | None = None) -> None:
         self.closed_clean = clean
 
     # What the shell calls.
@@ -215,6 +230,9 @@ class FakeConnection:
         self.pending.pop()
         self.outbox.append(frame_of(body))
         self.on_ready()
+
+    def sent(self) -> None:
+        raise AssertionError("it does not ask when anything was sent")
 
     def closed(self) -> None:
         self.gone = True

@@ -34,6 +34,8 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 class AskingNode(FakeNode):
     """A node that only asks; its timers are those of its peers."""
 
+    peers: Peers
+
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
         self.timers = Timers()
