@@ -1,9 +1,10 @@
-"""What keeps modules and classes apart: import cycles and class sizes, which may only shrink.
+"""What keeps modules and classes apart: import cycles, sizes of classes and packages; all of it may only shrink.
 
 An import for types alone counts like any other: who reads a module has to read what it names.
 """
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -40,6 +41,16 @@ WIDE_CLASSES = {
     "skidway.sim.world.host.Host": 35,
     "skidway.spark.source.options.SourceOptions": 22,
 }
+SIBLINGS_MAX = 20
+MANY_SIBLINGS = {
+    "skidway.blocking_client": 23,
+    "skidway.cli": 32,
+    "skidway.metadata": 22,
+    "skidway.server": 32,
+    "skidway.shares": 22,
+    "skidway.spark.pipelines": 25,
+}
+ONE_FOR_EACH_API = ("skidway.broker.handlers", "skidway.wire.schema")
 
 
 @cache
@@ -161,6 +172,18 @@ def test_classes_hold_few_things() -> None:
         if len(attributes(definition)) > ATTRIBUTES_MAX and ".wire.schema." not in name
     }
     assert_shrinks(found, WIDE_CLASSES)
+
+
+def test_packages_have_rooms() -> None:
+    """Modules beside each other, without `__init__`; packages inside count as nothing."""
+    siblings = Counter(name.rpartition(".")[0] for name in modules() if not is_package(name))
+    for package in ONE_FOR_EACH_API:
+        del siblings[package]
+    assert_shrinks({name: count for name, count in siblings.items() if count > SIBLINGS_MAX}, MANY_SIBLINGS)
+
+
+def is_package(name: str) -> bool:
+    return (SOURCE / name.replace(".", "/") / "__init__.py").exists()
 
 
 def assert_shrinks(found: dict[str, int], allowed: dict[str, int]) -> None:
