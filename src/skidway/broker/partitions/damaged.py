@@ -11,14 +11,15 @@ nothing this node fetched before can bring it back into the in-sync set.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from skidway.broker.asking import PARTITIONS_PER_REQUEST_MAX, RETRY_MS, Ask
-from skidway.broker.partitions.lost_copies import REFUSED_RETRY_MS, LostCopies
+from skidway.broker.asking import PARTITIONS_PER_REQUEST_MAX, Ask
+from skidway.broker.partitions.lost_copies import LostCopies
 from skidway.broker.partitions.news import CopyRestored
 from skidway.broker.partitions.partition import Partition
+from skidway.broker.partitions.petitions import REFUSED_RETRY_MS, Petitioner
 from skidway.broker.world import World
-from skidway.errors import CorruptMessage, DamagedLog, ErrorCode
+from skidway.errors import CorruptMessage, DamagedLog
 from skidway.metadata.image import Image
 from skidway.ports import FileSlice
 from skidway.records.batch import crc_matches, iter_headers
@@ -39,7 +40,9 @@ UNKNOWN_EPOCH = -1
 """Of brokers about which nothing is said but that they stay in sync."""
 
 
-class DamagedCopies:
+class DamagedCopies(Petitioner):
+    """Asks to have others lead in the place of copies that are served on."""
+
     def __init__(
         self,
         world: World,
@@ -50,21 +53,16 @@ class DamagedCopies:
         on_quarantine: Callable[[Partition], None],
     ) -> None:
         """`on_quarantine` is told before nobody may use a copy any more."""
-        self._world = world
-        self.ask = ask
+        super().__init__(world, ask)
         self._broker_epoch = broker_epoch
         self._on_quarantine = on_quarantine
         self._found: dict[Partition, tuple[str, int]] = {}
         """Those that were sound at the start: what is wrong, and in which leader epoch it was found."""
-        self._due: dict[Partition, int] = {}
-        """Those of them that are served on, and when the controller is to be asked to have another lead."""
         self._lamented: set[Partition] = set()
         """Those without another replica that an operator has heard of."""
         self._given_up: set[Partition] = set()
         """Those nobody can read, until they are fetched anew: the operator hears when they are."""
         self.lost = LostCopies(world, image, ask, broker_epoch, directory_id, self._given_up)
-        self._asking = False
-        self._timer: Timer | None = None
         self._look_timer: Timer | None = None
 
     def found(self, partition: Partition, damage: str) -> None:
@@ -96,8 +94,7 @@ class DamagedCopies:
             self._arm_look()
         self.lost.on_role_changed(partition)
         if partition in self._found:
-            self._due[partition] = self._world.clock.monotonic_ms()
-            self._arm()
+            self._ask_about(partition)
 
     def on_removed(self, partition: Partition) -> None:
         self.lost.on_removed(partition)
@@ -129,48 +126,23 @@ class DamagedCopies:
         others = [member for member in role.in_sync if member != node_id] or role.eligible_leaders
         return any(other in role.eligible for other in others if other != node_id)
 
-    def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
-        if self._due and not self._asking:
-            self._timer = self._world.timers.at(min(self._due.values()), self._send)
-
-    def _send(self) -> None:
-        now_ms = self._world.clock.monotonic_ms()
-        due = [partition for partition, due_ms in self._due.items() if due_ms <= now_ms]
+    def _request(self, due: list[Partition], now_ms: int) -> tuple[list[Partition], Message] | None:
         asked = [partition for partition in due if self._is_replaceable(partition)][:PARTITIONS_PER_REQUEST_MAX]
         self._due.update({partition: now_ms + REFUSED_RETRY_MS for partition in due if partition not in asked})
         if not asked:
-            self._arm()
-            return
+            return None
         topics: dict[bytes, RequestTopicData] = {}
         for partition in asked:
             topic = topics.setdefault(partition.topic_id, RequestTopicData(partition.topic_id, []))
             topic.partitions.append(_without(partition, self._world.settings.node_id))
-        request = AlterPartitionRequest(self._world.settings.node_id, self._broker_epoch(), list(topics.values()))
-        self._asking = True
-        self.ask(request, lambda response: self._answered(asked, response), now_ms)
+        node_id = self._world.settings.node_id
+        return asked, AlterPartitionRequest(node_id, self._broker_epoch(), list(topics.values()))
 
-    def _answered(self, asked: list[Partition], response: Message | None) -> None:
-        self._asking = False
-        now_ms = self._world.clock.monotonic_ms()
-        errors: dict[tuple[bytes, int], int] = {}
+    def _errors(self, response: Message) -> Iterator[tuple[bytes, int, int]]:
         if isinstance(response, AlterPartitionResponse):
-            errors = {
-                (bytes(topic.topic_id), answer.partition_index): answer.error_code
-                for topic in response.topics
-                for answer in topic.partitions
-            }
-        for partition in asked:
-            if partition not in self._due:
-                continue
-            # What was done comes with the metadata, which ends the asking.
-            wait_ms = RETRY_MS
-            if errors.get((partition.topic_id, partition.index)) == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE:
-                wait_ms = REFUSED_RETRY_MS
-            self._due[partition] = now_ms + wait_ms
-        self._arm()
+            for topic in response.topics:
+                for answer in topic.partitions:
+                    yield topic.topic_id, answer.partition_index, answer.error_code
 
 
 def _without(partition: Partition, node_id: int) -> RequestPartitionData:

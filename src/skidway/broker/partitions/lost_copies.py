@@ -11,15 +11,15 @@ fetched from a leader: then it counts when it is in sync.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
-from skidway.broker.asking import PARTITIONS_PER_REQUEST_MAX, RETRY_MS, Ask
+from skidway.broker.asking import PARTITIONS_PER_REQUEST_MAX, Ask
 from skidway.broker.partitions.news import PartitionUnavailable
 from skidway.broker.partitions.partition import Partition
+from skidway.broker.partitions.petitions import Petitioner
 from skidway.broker.world import World
 from skidway.errors import ErrorCode
 from skidway.metadata.image import LOST_DIRECTORY, NO_LEADER, Image
-from skidway.runtime.timers import Timer
 from skidway.wire.message import Message
 from skidway.wire.schema.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -29,10 +29,8 @@ from skidway.wire.schema.assign_replicas_to_dirs import (
     RequestTopicData,
 )
 
-REFUSED_RETRY_MS = 5_000
 
-
-class LostCopies:
+class LostCopies(Petitioner):
     def __init__(
         self,
         world: World,
@@ -44,20 +42,15 @@ class LostCopies:
     ) -> None:
         """`directory_id` is this node's. `given_up` are copies that were quarantined in this run and are not in sync
         again."""
-        self._world = world
+        super().__init__(world, ask)
         self._image = image
-        self.ask = ask
         self._broker_epoch = broker_epoch
         self._directory_id = directory_id
         self._given_up = given_up
-        self._due: dict[Partition, int] = {}
-        """Those about which the controller is to be asked, and when."""
         self._unheard: set[Partition] = set()
         """Those that the controller does not know to be lost, as far as this node knows."""
         self._told: set[Partition] = set()
         """Those of which an operator knows that nobody can take over."""
-        self._asking = False
-        self._timer: Timer | None = None
 
     @property
     def has_news(self) -> bool:
@@ -71,8 +64,7 @@ class LostCopies:
             return
         if directory == LOST_DIRECTORY and self._directory_of(partition) != LOST_DIRECTORY:
             self._unheard.add(partition)
-        self._due[partition] = self._world.clock.monotonic_ms()
-        self._arm()
+        self._ask_about(partition)
 
     def on_removed(self, partition: Partition) -> None:
         self._due.pop(partition, None)
@@ -97,18 +89,10 @@ class LostCopies:
         described = topic.partitions[partition.index]
         return dict(zip(described.replicas, described.directories, strict=True)).get(self._world.settings.node_id)
 
-    def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
-        if self._due and not self._asking:
-            self._timer = self._world.timers.at(min(self._due.values()), self._send)
-
-    def _send(self) -> None:
-        now_ms = self._world.clock.monotonic_ms()
+    def _request(self, due: list[Partition], now_ms: int) -> tuple[list[Partition], Message] | None:
         asked: list[Partition] = []
         directories: dict[bytes, dict[bytes, RequestTopicData]] = {}
-        for partition in [partition for partition, due_ms in self._due.items() if due_ms <= now_ms]:
+        for partition in due:
             directory = self._to_report(partition)
             if directory is None:
                 self.on_removed(partition)
@@ -120,40 +104,26 @@ class LostCopies:
             topic = topics.setdefault(partition.topic_id, RequestTopicData(partition.topic_id, []))
             topic.partitions.append(RequestPartitionData(partition.index))
         if not asked:
-            self._arm()
-            return
-        request = AssignReplicasToDirsRequest(
+            return None
+        return asked, AssignReplicasToDirsRequest(
             self._world.settings.node_id,
             self._broker_epoch(),
             [RequestDirectoryData(directory, list(topics.values())) for directory, topics in directories.items()],
         )
-        self._asking = True
-        self.ask(request, lambda response: self._answered(asked, response), now_ms)
 
-    def _answered(self, asked: list[Partition], response: Message | None) -> None:
-        self._asking = False
-        now_ms = self._world.clock.monotonic_ms()
-        errors: dict[tuple[bytes, int], int] = {}
+    def _errors(self, response: Message) -> Iterator[tuple[bytes, int, int]]:
         if isinstance(response, AssignReplicasToDirsResponse):
-            errors = {
-                (bytes(topic.topic_id), answer.partition_index): answer.error_code
-                for directory in response.directories
-                for topic in directory.topics
-                for answer in topic.partitions
-            }
-        for partition in asked:
-            error = errors.get((partition.topic_id, partition.index))
-            if error in (ErrorCode.NONE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE):
-                self._unheard.discard(partition)
-            if partition not in self._due:
-                continue
-            # What was done comes with the metadata, which ends the asking.
-            wait_ms = RETRY_MS
-            if error == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE:
-                wait_ms = REFUSED_RETRY_MS
-                self._tell(partition)
-            self._due[partition] = now_ms + wait_ms
-        self._arm()
+            for directory in response.directories:
+                for topic in directory.topics:
+                    for answer in topic.partitions:
+                        yield topic.topic_id, answer.partition_index, answer.error_code
+
+    def _heard(self, partition: Partition, error: int | None) -> None:
+        is_refused = error == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        if is_refused or error == ErrorCode.NONE:
+            self._unheard.discard(partition)
+        if is_refused and partition in self._due:
+            self._tell(partition)
 
     def _tell(self, partition: Partition) -> None:
         if partition in self._told:
