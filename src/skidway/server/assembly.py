@@ -91,7 +91,7 @@ HTTP_MODULES = (
 """What such a gateway needs, in pieces that take a few milliseconds each. The last ones need all the others."""
 
 
-def make_http_door(node: Any, settings: Settings, listener: ListenerSpec, measures: ShellMeasures) -> Door:
+def make_http_door(node: WholeNode, settings: Settings, listener: ListenerSpec, measures: ShellMeasures) -> Door:
     secrets = settings.sqs_secrets()
 
     def samples(take: Take) -> None:
@@ -101,8 +101,10 @@ def make_http_door(node: Any, settings: Settings, listener: ListenerSpec, measur
         process_samples(take)
 
     def make() -> Door:
+        from skidway.broker.node import Node
         from skidway.gateways.http.gateway import HttpGateway
 
+        assert isinstance(node, Node), "HTTP is in front of a broker's node"
         return HttpGateway(node, listener, samples, secrets)
 
     return HttpDoor(make)

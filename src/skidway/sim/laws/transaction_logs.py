@@ -23,6 +23,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 
+from skidway.broker.coordinators.groups import OFFSETS_TOPIC
 from skidway.broker.coordinators.transactions import TRANSACTIONS_TOPIC
 from skidway.broker.node import Node
 from skidway.broker.partitions.partition import Partition
@@ -42,7 +43,6 @@ from skidway.transactions.transaction import NO_PRODUCER, Empty, Ended, Ending, 
 
 READ_BYTES = 1 << 20
 RECORD_BYTES_MAX = 1 << 20
-OFFSETS_TOPIC = "__consumer_offsets"
 EXPIRY_SLACK_MS = 100
 
 
