@@ -41,13 +41,10 @@ WIDE_CLASSES = {
     "skidway.sim.world.host.Host": 35,
     "skidway.spark.source.options.SourceOptions": 22,
 }
-SIBLINGS_MAX = 20
+SIBLINGS_MAX = 24
 MANY_SIBLINGS = {
-    "skidway.blocking_client": 23,
     "skidway.cli": 32,
-    "skidway.metadata": 22,
     "skidway.server": 32,
-    "skidway.shares": 22,
     "skidway.spark.pipelines": 25,
 }
 ONE_FOR_EACH_API = ("skidway.broker.handlers", "skidway.wire.schema")
