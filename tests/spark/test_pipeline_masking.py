@@ -12,10 +12,10 @@ from queries import to_the_end
 
 from skidway.spark.lake.evolution import arrow_of
 from skidway.spark.pipelines.archive import Archive, ArchiveOptions
-from skidway.spark.pipelines.masking import mask_array, mask_frame, masked_type
-from skidway.spark.pipelines.masks import SALT_VARIABLE, Masks, masks_of, read_salt
 from skidway.spark.pipelines.options import ONCE, BadPipeline
-from skidway.spark.pipelines.schemas import fields_of
+from skidway.spark.pipelines.values.masking import mask_array, mask_frame, masked_type
+from skidway.spark.pipelines.values.masks import SALT_VARIABLE, Masks, masks_of, read_salt
+from skidway.spark.pipelines.values.schemas import fields_of
 
 SALT = b"0123456789abcdef-salt"
 SCHEMA = (

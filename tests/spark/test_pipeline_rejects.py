@@ -4,7 +4,7 @@ import pytest
 
 from skidway.spark.pipelines.archive import ArchiveOptions
 from skidway.spark.pipelines.options import BadPipeline
-from skidway.spark.pipelines.rejects import Rejects, TooManyRejected, parse_share
+from skidway.spark.pipelines.values.rejects import Rejects, TooManyRejected, parse_share
 
 
 def test_rejects_are_counted_by_reason_the_most_frequent_first() -> None:

@@ -45,7 +45,6 @@ SIBLINGS_MAX = 24
 MANY_SIBLINGS = {
     "skidway.cli": 32,
     "skidway.server": 32,
-    "skidway.spark.pipelines": 25,
 }
 ONE_FOR_EACH_API = ("skidway.broker.handlers", "skidway.wire.schema")
 

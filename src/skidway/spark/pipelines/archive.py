@@ -26,14 +26,14 @@ from skidway.spark.lake.target import FORMATS
 from skidway.spark.lake.together import Share, write_together
 from skidway.spark.pipelines import topics
 from skidway.spark.pipelines.holding import Holding, hold_checkpoint, hold_table
-from skidway.spark.pipelines.masking import mask_frame
-from skidway.spark.pipelines.masks import SALT_VARIABLE, Drop, Masks, masks_of, read_salt
 from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, Common, Trigger, option, pairs
 from skidway.spark.pipelines.redo import Redo, Redone
-from skidway.spark.pipelines.rejects import Rejects, parse_share
 from skidway.spark.pipelines.resuming import reached, starting_where_the_table_ends
-from skidway.spark.pipelines.schemas import fields_of
 from skidway.spark.pipelines.spans import span_of_batch
+from skidway.spark.pipelines.values.masking import mask_frame
+from skidway.spark.pipelines.values.masks import SALT_VARIABLE, Drop, Masks, masks_of, read_salt
+from skidway.spark.pipelines.values.rejects import Rejects, parse_share
+from skidway.spark.pipelines.values.schemas import fields_of
 
 RECORD = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 TIMES = {"date": "to_date(__time)", "hour": "hour(__time)"}

@@ -14,8 +14,8 @@ from skidway.broker.metrics import Kind, Metric, Sample, Take
 from skidway.gateways.http.exposition import CONTENT_TYPE, Page
 from skidway.server.addresses import parse_address
 from skidway.spark.pipelines.options import BadPipeline
-from skidway.spark.pipelines.rejects import reasons_of
 from skidway.spark.pipelines.status import RUNNING, Status, now_ms, watched
+from skidway.spark.pipelines.values.rejects import reasons_of
 from skidway.steps import at_once
 
 REQUEST_TIMEOUT_S = 2.0

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructField, StructType
 
-from skidway.spark.pipelines.masks import Drop, Hash, Mask, Masks, Rules
+from skidway.spark.pipelines.values.masks import Drop, Hash, Mask, Masks, Rules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from skidway.spark.pipelines.options import BadPipeline
-from skidway.spark.pipelines.schemas import Kind
+from skidway.spark.pipelines.values.schemas import Kind
 
 SALT_VARIABLE = "SKIDWAY_MASK_SALT"
 SALT_BYTES_MIN, SALT_BYTES_MAX = 16, 4096
