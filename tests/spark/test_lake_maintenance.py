@@ -153,3 +153,15 @@ def test_a_reader_passes_over_files_by_their_bounds(tmp_path: Path) -> None:
         (1, 1, 0),
         (2, 2, 0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("micros", "least"),
+    [(253_402_300_799_999_999, {"at": "9999-12-31T23:59:59.999Z"}), (2**60, {}), (-(2**60), {})],
+)
+def test_times_that_python_has_none_for_have_no_bounds(tmp_path: Path, micros: int, least: dict[str, str]) -> None:
+    """One such record once stopped every commit of its table."""
+    table = pa.table({"at": pa.array([micros], pa.timestamp("us", "UTC"))})
+    pq.write_table(table, tmp_path / "file.parquet")
+    told = json.loads(delta_statistics(pq.read_metadata(tmp_path / "file.parquet")))
+    assert (told["minValues"], told["maxValues"], told["nullCount"]) == (least, {}, {"at": 0})

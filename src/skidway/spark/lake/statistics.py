@@ -2,12 +2,14 @@
 
 They are read from the file's footer. Left out, which only means that nothing is skipped by them: columns inside lists
 and maps, bytes, the greatest of floating-point numbers (NaN is greater, and the footer does not tell whether there is
-one), and texts longer than TEXT_MAX. Times are kept to the millisecond: the least is rounded down, the greatest up.
+one), texts longer than TEXT_MAX, and times that Python has none for, such as of the year 10000. Times are kept to the
+millisecond: the least is rounded down, the greatest up.
 """
 
 import datetime
 import json
 import math
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -32,8 +34,10 @@ def delta_statistics(metadata: Any) -> str:
         bounded = [one for one in found if one.has_min_max]
         # A row group without bounds has nothing but nulls, or bounds that could not be had.
         if bounded and all(one.has_min_max or one.num_values == 0 for one in found):
-            _put(least, path, _written(min(one.min for one in bounded), up=False))
-            _put(greatest, path, _written(max(one.max for one in bounded), up=True))
+            with suppress(OverflowError):  # A time that Python has none for: what one record says stops no commit.
+                _put(least, path, _written(min(one.min for one in bounded), up=False))
+            with suppress(OverflowError):
+                _put(greatest, path, _written(max(one.max for one in bounded), up=True))
     return json.dumps({"numRecords": metadata.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls})
 
 
