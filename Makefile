@@ -48,7 +48,7 @@ $(PAGES): pyproject.toml $(LOCK) | $(BIN)/python
 setup: $(STAMP)
 
 ## lock         constraints.txt: the newest versions that pyproject.toml allows, for Python 3.11 and later
-EXTRAS := $(foreach extra,client redis postgres spark pipelines docs dev,--extra $(extra))
+EXTRAS := $(foreach extra,client redis postgres spark pipelines registry docs dev,--extra $(extra))
 lock: | $(BIN)/python
 	@sed -n '/^#/p' $(LOCK) > $(LOCK).new
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-annotate --no-header $(EXTRAS) pyproject.toml >> $(LOCK).new

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 from demo.terminal import NotRun, Step, Story, Typed, fits, steps  # noqa: E402
 
 GUIDE = ROOT / "docs" / "guide"
-WITH_SPARK = ("spark.md", "pipelines.md", "spark-semantics.md")
+WITH_SPARK = ("spark.md", "pipelines.md", "registry.md", "spark-semantics.md")
 PAGES = [ROOT / "README.md", *sorted(page for page in GUIDE.glob("*.md") if page.name not in WITH_SPARK)]
 STORIES = [page for page in PAGES if any(isinstance(step, Step) for step in steps(page.read_text()))]
 

@@ -27,7 +27,7 @@ def page(commands_in_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 # A page is many small Spark jobs, one after the other.
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", ["spark.md", "pipelines.md", "spark-semantics.md"])
+@pytest.mark.parametrize("name", ["spark.md", "pipelines.md", "registry.md", "spark-semantics.md"])
 def test_the_examples_of_a_page_run_and_show_what_they_print(page: Page, name: str) -> None:
     page.text = (GUIDE / name).read_text()
     assert page.run() > 0

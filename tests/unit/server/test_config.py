@@ -48,7 +48,8 @@ def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
 
 def test_variables_of_the_command_line_are_not_settings() -> None:
     """Whoever chose a profile for other commands can still start a broker."""
-    names = ("SKIDWAY_CONFIG", "SKIDWAY_BOOTSTRAP", "SKIDWAY_PROFILE", "SKIDWAY_PROFILES", "SKIDWAY_MASK_SALT")
+    names = ["SKIDWAY_CONFIG", "SKIDWAY_BOOTSTRAP", "SKIDWAY_PROFILE", "SKIDWAY_PROFILES", "SKIDWAY_MASK_SALT"]
+    names += ["SKIDWAY_REGISTRY_USER", "SKIDWAY_REGISTRY_PASSWORD", "SKIDWAY_REGISTRY_TOKEN"]
     assert load_settings(None, dict.fromkeys(names, "anything")) == load_settings(None, {})
 
 

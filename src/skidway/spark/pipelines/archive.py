@@ -2,7 +2,8 @@
 
 Without a schema the table has the records as they are: key, value, headers and where and when they were. With
 `parse="json"` the value must be a JSON object and is stored as text; with a `schema` it becomes a struct of those
-fields. What cannot be parsed goes, whole and with the reason, into a second table of the same kind beside the first,
+fields. With a `registry` the value is framed for it, and the newest schema of its subject says which fields there are.
+What cannot be parsed goes, whole and with the reason, into a second table of the same kind beside the first,
 `PATH-rejected`: nothing is lost and nothing stops the archive.
 
 Fields that are to be masked are masked when all else has been done with them: conditions and times see what the record
@@ -14,6 +15,7 @@ belongs there once. An archive whose checkpoint was lost goes on where its table
 """
 # ruff: noqa: RUF009 - option() makes a field, as dataclasses.field does
 
+from copy import copy
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,14 +28,16 @@ from skidway.spark.lake.target import FORMATS
 from skidway.spark.lake.together import Share, write_together
 from skidway.spark.pipelines import topics
 from skidway.spark.pipelines.holding import Holding, hold_checkpoint, hold_table
-from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, Common, Trigger, option, pairs
+from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, Trigger, option, pairs
 from skidway.spark.pipelines.redo import Redo, Redone
 from skidway.spark.pipelines.resuming import reached, starting_where_the_table_ends
 from skidway.spark.pipelines.spans import span_of_batch
 from skidway.spark.pipelines.values.masking import mask_frame
 from skidway.spark.pipelines.values.masks import SALT_VARIABLE, Drop, Masks, masks_of, read_salt
+from skidway.spark.pipelines.values.registered import FromRegistry, registered
 from skidway.spark.pipelines.values.rejects import Rejects, parse_share
 from skidway.spark.pipelines.values.schemas import fields_of
+from skidway.spark.registry.frame_columns import ddl_of, decoded
 
 RECORD = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 TIMES = {"date": "to_date(__time)", "hour": "hour(__time)"}
@@ -56,7 +60,7 @@ def untrue(condition: str) -> str:
 
 
 @dataclass(slots=True, kw_only=True)
-class ArchiveOptions(Common):
+class ArchiveOptions(FromRegistry):
     path: str = option("Where the table is: a local or mounted folder, s3://, gs:// or abfs://.")
     format: str = option("parquet, delta or iceberg.", "parquet")
     partition_by: list[str] = option(
@@ -94,7 +98,7 @@ class ArchiveOptions(Common):
     store_option: list[str] = option("Object stores: endpoint=URL, region=NAME. Credentials: the environment.", [])
 
     def __post_init__(self) -> None:
-        Common.__post_init__(self)
+        FromRegistry.__post_init__(self)
         pairs(self.store_option, "store_option")
         if self.max_rejected is not None:
             parse_share(self.max_rejected)
@@ -104,14 +108,24 @@ class ArchiveOptions(Common):
             raise BadPipeline(f"parse must be none or json, not {self.parse!r}")
         if self.schema is not None:
             self.parse = "json"
-        if self.require and self.schema is None:
+        if self.registry is not None and self.parse != "none":
+            raise BadPipeline("the registry says which fields a value has: leave out schema and parse")
+        has_fields = self.schema is not None or self.registry is not None
+        if self.require and not has_fields:
             raise BadPipeline("require needs a schema: it names fields of the schema")
-        if self.expect and self.schema is None:
+        if self.expect and not has_fields:
             raise BadPipeline("expect needs a schema: its conditions are about fields of the schema")
-        if self.redo_rejected and self.parse == "none":
-            raise BadPipeline("redo_rejected needs a schema, or parse json: without them no record is rejected")
+        if self.redo_rejected and self.takes_all:
+            raise BadPipeline(
+                "redo_rejected needs a schema, a registry, or parse json: without them no record is rejected"
+            )
         if self.rejected_values not in (None, KEEP, DROP):
             raise BadPipeline(f"rejected_values must be keep or drop, not {self.rejected_values!r}")
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether no record can be rejected."""
+        return self.parse == "none" and self.registry is None
 
     def masks(self) -> Masks:
         if not (self.hash or self.drop or self.truncate):
@@ -146,11 +160,12 @@ class Archive:
     name = "archive"
 
     def __init__(self, options: ArchiveOptions) -> None:
-        self.options = options
+        self.options = copy(options)
         self.holding = Holding()
         self.written = Written()
         self._rejects_seen = Rejects(None if options.max_rejected is None else parse_share(options.max_rejected))
-        self._masks = options.masks()
+        self._registered = registered(options)
+        self._take_fields()
         # Both now: a wrong path or a missing library is told before Spark starts.
         self._table, self._rejected = open_table(options.target()), open_table(options.rejected_target())
 
@@ -163,10 +178,18 @@ class Archive:
         writer = topics.write_stream(frame, self.name, self.options, trigger)
         return self.holding.follow(topics.to_batches(writer, self.write))
 
+    def _take_fields(self) -> None:
+        """Those of the registry stand for a schema."""
+        if self._registered is not None:
+            self.options.schema = ddl_of(self._registered.decoder.type)
+        self._masks = self.options.masks()
+
     def write(self, batch: DataFrame, query: str, number: int) -> None:
+        if self._registered is not None and self._registered.refresh():
+            self._take_fields()
         permit = self.holding.permit
         span = span_of_batch(batch.sparkSession, self.options.folder(self.name), number)
-        if self.options.parse == "none":
+        if self.options.takes_all:
             laid_out = self._laid_out(batch)
             self.written.add(write_batch(self._table, laid_out, query, number, permit=permit, span=span))
             return
@@ -201,6 +224,8 @@ class Archive:
 
     def judge(self, batch: DataFrame) -> DataFrame:
         """The record with its value parsed, and a reason where that failed."""
+        if self._registered is not None:
+            return self._conditioned(decoded(batch, self._registered.decoder, "__broken", "__raw"), None)
         document = topics.text(batch["value"])
         broken = (
             sf.when(batch["value"].isNull(), IS_NULL)
@@ -213,6 +238,12 @@ class Archive:
         parsed = sf.from_json(document, f"{self.options.schema}, {CORRUPT} string", settings)
         frame = batch.withColumns({"__raw": batch["value"], "__broken": broken, "value": parsed})
         misfit = sf.when(frame[f"value.{CORRUPT}"].isNotNull(), MISFIT)
+        frame = self._conditioned(frame, misfit)
+        return frame.withColumn("value", frame["value"].dropFields(CORRUPT))
+
+    def _conditioned(self, frame: DataFrame, misfit: Column | None) -> DataFrame:
+        """With the reason: what was broken, or the first condition that the fields do not meet."""
+        assert self.options.schema is not None
         absent = [sf.when(frame[f"value.{name}"].isNull(), missing(name)) for name in self.options.require]
         # Fields go by their names in conditions; one that is called like a column of the record is value.NAME there.
         fields = StructType.fromDDL(self.options.schema)
@@ -220,9 +251,9 @@ class Archive:
         free = [name for name in fields.fieldNames() if name not in (*frame.columns, "reason")]
         named = {name: frame["value"].getField(name) for name in free}
         frame = frame.withColumns(named) if self.options.expect else frame
-        reason = sf.coalesce(frame["__broken"], misfit, *absent, *self._unmet())
-        frame = frame.withColumns({"reason": reason, "value": frame["value"].dropFields(CORRUPT)})
-        return frame.drop("__broken", *named)
+        misfits = [] if misfit is None else [misfit]
+        reason = sf.coalesce(frame["__broken"], *misfits, *absent, *self._unmet())
+        return frame.withColumn("reason", reason).drop("__broken", *named)
 
     def _unmet(self) -> list[Column]:
         """Null is not true."""
