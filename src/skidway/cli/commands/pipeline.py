@@ -76,6 +76,15 @@ RUN_FLAGS: dict[str, Any] = {
             rich_help_panel=RUN_PANEL,
         ),
     ],
+    "lineage": Annotated[
+        str | None,
+        typer.Option(
+            "--lineage",
+            metavar="URL|FILE",
+            help="Send OpenLineage events of the run here, or append them to a file.",
+            rich_help_panel=RUN_PANEL,
+        ),
+    ],
     "config": Annotated[
         Path | None,
         typer.Option(
@@ -93,9 +102,10 @@ RUN_DEFAULTS: dict[str, Any] = {
     "master": "local[*]",
     "conf": None,
     "metrics": None,
+    "lineage": None,
     "config": None,
 }
-STREAMS_ONLY = ("trigger", "once", "metrics")
+STREAMS_ONLY = ("trigger", "once", "metrics", "lineage")
 
 
 @app.command("list", epilog="Example: skidway pipeline list")
@@ -326,6 +336,7 @@ def _run(pipeline: Any, options: Any, given: dict[str, Any], chosen: dict[str, A
         if hasattr(pipeline, "start"):
             check_local(wanted.folder(pipeline.name))
             check_own(status_folder(wanted.folder(pipeline.name), pipeline.name), pipeline.name, wanted.topic)
+        see = _lineage(chosen["lineage"], wanted)
         ready = pipeline(wanted)
         if hasattr(ready, "holding"):
             # Before Spark starts: another driver's end may take a while.
@@ -334,7 +345,7 @@ def _run(pipeline: Any, options: Any, given: dict[str, Any], chosen: dict[str, A
         if getattr(wanted, "redo_rejected", False):
             _redo(ready, session)
         elif hasattr(ready, "start"):
-            _run_stream(ready, session, trigger)
+            _run_stream(ready, session, trigger, see)
         else:
             typer.echo(f"{count_of(ready.run(session), 'record')} written to {ready.options.to_topic}")
 
@@ -414,7 +425,16 @@ def _redo(ready: Any, session: Any) -> None:
     )
 
 
-def _run_stream(ready: Any, session: Any, trigger: "Trigger") -> None:
+def _lineage(place: str | None, options: Any) -> Callable[["Status"], None]:
+    """What is shown the status of the run."""
+    if place is None:
+        return lambda status: None
+    from skidway.spark.pipelines.lineage import Lineage, open_sender
+
+    return Lineage(open_sender(place), options, _say).see
+
+
+def _run_stream(ready: Any, session: Any, trigger: "Trigger", see: Callable[["Status"], None]) -> None:
     from skidway.spark.pipelines.running import Stop, is_lost, run
     from skidway.spark.pipelines.status import FAILED
 
@@ -423,6 +443,7 @@ def _run_stream(ready: Any, session: Any, trigger: "Trigger") -> None:
     def shown(status: "Status") -> None:
         outcome[:] = [status]
         display(status)
+        see(status)
 
     with Stop().on_signals() as stop, _display(ready.name) as display:
         try:
