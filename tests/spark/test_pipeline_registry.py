@@ -161,6 +161,34 @@ def test_the_schema_may_be_named_in_a_header(
     assert [tuple(row) for row in rows] == [(7, millis, None), (8, millis, None)]
 
 
+FORMATS = {
+    "avro": (".avsc", json.dumps(SECOND | {"fields": SECOND["fields"][:2]}), b"\x0e\x06ann"),
+    "protobuf": (
+        ".proto",
+        'syntax = "proto3"; message Order { int64 id = 1; string user = 2; }',
+        b"\0\x08\x07\x12\x03ann",
+    ),
+    "json": (
+        ".json",
+        '{"type": "object", "properties": {"id": {"type": "integer"}, "user": {"type": "string"}}}',
+        b'{"id": 7, "user": "ann"}',
+    ),
+}
+
+
+def test_every_format_is_decoded_by_tasks_of_any_frame(spark: Any, tmp_path: Path) -> None:
+    for number, (name, (ending, schema, payload)) in enumerate(FORMATS.items(), start=1):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"1-{number}{ending}").write_text(schema)
+        values = [(0, b"\0" + number.to_bytes(4, "big") + payload), (1, b"\0\0\0\0\x09"), (2, None)]
+        found = from_registry(spark.createDataFrame(values, "n int, value binary"), str(tmp_path), name)
+        assert [(row.n, row.value and row.value.asDict(), row.reason) for row in found.orderBy("n").collect()] == [
+            (0, {"id": 7, "user": "ann"}, None),
+            (1, None, "the registry does not know the id of its schema"),
+            (2, None, "the value is null"),
+        ]
+
+
 def test_a_registry_that_is_gone_ends_the_run_and_rejects_nothing(
     spark: Any, bootstrap: str, tmp_path: Path, registry: SchemaRegistry
 ) -> None:
