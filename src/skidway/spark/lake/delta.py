@@ -9,7 +9,7 @@ are in no commit, so no reader sees them.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,16 +84,32 @@ class DeltaLakeTable:
     def commit(
         self, query: str, batch: int, files: Sequence[DataFile], frame: "DataFrame", advance: Advance | None = None
     ) -> bool:
+        staged = moves(self.root, files)
+
+        def lay_over(table: DeltaTable) -> None:
+            move(staged)
+            self._lay_over(table, files, frame, query, batch, advance)
+
+        return self._decide(query, batch, frame, advance, lay_over)
+
+    def _decide(
+        self,
+        query: str,
+        batch: int,
+        frame: "DataFrame",
+        advance: Advance | None,
+        lay_over: Callable[[DeltaTable], None],
+    ) -> bool:
+        """Lay one commit over the state of the table that was looked at; again if another driver was quicker."""
         for attempt in range(COMMIT_ATTEMPTS):
             try:
                 table = self._ready(frame)
                 has = self._positions(table, advance.after) if advance is not None else {}
                 if not is_next(batch, _last_batch(table, query), advance, has):
                     return False
-                if attempt == 0:
-                    move(moves(self.root, files))
-                self._lay_over(table, files, frame, query, batch, advance)
-                self._seen = _Seen(table.version() + 1, has | (advance.after if advance is not None else {}))
+                seen = table.version()
+                lay_over(table)
+                self._seen = _Seen(seen + 1, has | (advance.after if advance is not None else {}))
                 return True
             except CommitFailedError:
                 # Another driver was quicker, perhaps with this very batch: look again.
@@ -132,7 +148,7 @@ class DeltaLakeTable:
             mode="overwrite" if change.widened else "append",
             schema=Schema.from_json(change.merged.json()) if change.widened else table.schema(),
             partition_by=list(self.partition_by),
-            commit_properties=CommitProperties(app_transactions=_set(query, batch, advance)),
+            commit_properties=CommitProperties(app_transactions=app_transactions(query, batch, advance)),
         )
         attempt.sweep()
 
@@ -220,7 +236,7 @@ def _last_batch(table: DeltaTable, query: str) -> int:
     return -1 if version is None else int(version)
 
 
-def _set(query: str, batch: int, advance: Advance | None) -> list[Transaction]:
+def app_transactions(query: str, batch: int, advance: Advance | None) -> list[Transaction]:
     chosen = [Transaction(query, batch)]
     if advance is not None:
         moved = {place: offset for place, offset in advance.after.items() if advance.before.get(place) != offset}

@@ -14,7 +14,7 @@ takes the values from the files' statistics.
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.table import Table as Iceberg
+from pyiceberg.table import Transaction
 from sqlalchemy import URL
 
 from skidway.spark.lake.evolution import Change, arrow_of, compare, loosened, small_as_int
@@ -97,19 +98,36 @@ class IcebergTable:
     def commit(
         self, query: str, batch: int, files: Sequence[DataFile], frame: "DataFrame", advance: Advance | None = None
     ) -> bool:
+        token = files[0].path if files else secrets.token_hex(6)
+        staged = moves(self.root, files)
+
+        def lay_over(table: Iceberg, summary: dict[str, str]) -> None:
+            move(staged)
+            self._lay_over(table, files, frame, summary, advance)
+
+        return self._decide(query, batch, frame, advance, token, lay_over)
+
+    def _decide(
+        self,
+        query: str,
+        batch: int,
+        frame: "DataFrame",
+        advance: Advance | None,
+        token: str,
+        lay_over: Callable[[Iceberg, dict[str, str]], None],
+    ) -> bool:
+        """Lay one commit over the state of the table that was looked at; again if another driver was quicker."""
         found = self._open()
         if found is not None and not is_next(batch, _last_batch(found, query), advance, _positions(found)[0]):
             return False
         schema = _without_nullability(arrow_of(frame.schema))
+        summary = {QUERY_ID: query, BATCH_ID: str(batch), ATTEMPT: token}
         for attempt in range(COMMIT_ATTEMPTS):
             table = self._ready(schema)
-            summary = {QUERY_ID: query, BATCH_ID: str(batch), ATTEMPT: files[0].path if files else secrets.token_hex(6)}
             if not is_next(batch, _last_batch(table, query), advance, _positions(table)[0]):
-                return bool(files) and _is_by(table, summary)
-            if attempt == 0:
-                move(moves(self.root, files))
+                return _is_by(table, summary)
             try:
-                self._lay_over(table, files, frame, summary, advance)
+                lay_over(table, summary)
                 return True
             except (CommitFailedException, CommitStateUnknownException):
                 # Another driver was quicker, perhaps with this very batch, or ours came through after all: look again.
@@ -125,18 +143,21 @@ class IcebergTable:
         summary: dict[str, str],
         advance: Advance | None,
     ) -> None:
-        change = self._change(table, frame)
         with table.transaction() as step:
-            if not change.is_none:
-                with step.update_schema() as columns:
-                    columns.union_by_name(_without_nullability(arrow_of(change.merged)))
+            self._evolve(step, table, frame)
             if files:
                 paths = [self._uri(file.path) for file in files]
                 step.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
             else:
                 with step.update_snapshot(snapshot_properties=summary).fast_append():
                     pass
-            step.set_properties({PROPERTY + summary[QUERY_ID]: summary[BATCH_ID]} | _moved(table, advance))
+            step.set_properties(properties_of(table, summary, advance))
+
+    def _evolve(self, step: Transaction, table: Iceberg, frame: "DataFrame") -> None:
+        change = self._change(table, frame)
+        if not change.is_none:
+            with step.update_schema() as columns:
+                columns.union_by_name(_without_nullability(arrow_of(change.merged)))
 
     def scan(self, columns: Sequence[str] = (), within: Slice | None = None) -> Iterator[pa.RecordBatch]:
         table = self._open()
@@ -239,6 +260,11 @@ def _positions(table: Iceberg) -> tuple[Positions, dict[str, str]]:
     """And the names of the topics, by their ids."""
     told = {name: value for name, value in table.properties.items() if name.startswith(POSITIONS)}
     return from_json({name.removeprefix(POSITIONS): json.loads(value) for name, value in told.items()})
+
+
+def properties_of(table: Iceberg, summary: dict[str, str], advance: Advance | None) -> dict[str, str]:
+    """Of a commit: the number of the batch, and the positions behind it."""
+    return {PROPERTY + summary[QUERY_ID]: summary[BATCH_ID]} | _moved(table, advance)
 
 
 def _moved(table: Iceberg, advance: Advance | None) -> dict[str, str]:
