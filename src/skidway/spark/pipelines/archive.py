@@ -24,18 +24,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from skidway.spark.lake import Target, Written, open_table, write_batch
-from skidway.spark.lake.target import FORMATS
 from skidway.spark.lake.together import Share, write_together
 from skidway.spark.pipelines import topics
 from skidway.spark.pipelines.holding import Holding, hold_checkpoint, hold_table
-from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, Trigger, option, pairs
+from skidway.spark.pipelines.options import EVERY_SECOND, BadPipeline, Trigger, option
 from skidway.spark.pipelines.redo import Redo, Redone
 from skidway.spark.pipelines.resuming import reached, starting_where_the_table_ends
 from skidway.spark.pipelines.spans import span_of_batch
-from skidway.spark.pipelines.values.masking import mask_frame
-from skidway.spark.pipelines.values.masks import SALT_VARIABLE, Drop, Masks, masks_of, read_salt
+from skidway.spark.pipelines.values.masking import mask_frame, rejected_columns, unmasked_columns
+from skidway.spark.pipelines.values.masks import Drop, Masks
 from skidway.spark.pipelines.values.registered import FromRegistry, registered
-from skidway.spark.pipelines.values.rejects import Rejects, parse_share
+from skidway.spark.pipelines.values.rejects import MISFIT, NOT_OBJECT, NOT_TEXT
 from skidway.spark.pipelines.values.schemas import fields_of
 from skidway.spark.registry.frame_columns import ddl_of, decoded
 
@@ -43,12 +42,6 @@ RECORD = ("key", "value", "headers", "topic", "partition", "offset", "timestamp"
 TIMES = {"date": "to_date(__time)", "hour": "hour(__time)"}
 CORRUPT = "__corrupt"
 IS_NULL = "the value is null"
-NOT_TEXT = "the value is not UTF-8 text"
-NOT_OBJECT = "the value is not a JSON object"
-MISFIT = "a field does not have the type the schema gives it"
-KEEP, DROP = "keep", "drop"
-RAW = {"key": "__key", "value": "__raw", "headers": "__headers"}
-"""What a record had before it was parsed and masked."""
 
 
 def missing(name: str) -> str:
@@ -61,8 +54,6 @@ def untrue(condition: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class ArchiveOptions(FromRegistry):
-    path: str = option("Where the table is: a local or mounted folder, s3://, gs:// or abfs://.")
-    format: str = option("parquet, delta or iceberg.", "parquet")
     partition_by: list[str] = option(
         "Folders of the table, in order: topic, date, hour, or fields of the value.", ["topic", "date", "hour"]
     )
@@ -78,32 +69,12 @@ class ArchiveOptions(FromRegistry):
     files: int | None = option(
         "Files that a batch writes per folder, at most. Default: as many as Spark has tasks.", None
     )
-    max_rejected: str | None = option("Fail when more than this share of a run's records is rejected: 5%.", None)
-    rejected: str | None = option("Where the table of rejected records is. Default: PATH-rejected.", None)
-    hash: list[str] = option("Field to store as its salted SHA-256: user.email, or key.", [])
-    drop: list[str] = option("Field not to store: user.phone, key, headers.", [])
-    truncate: list[str] = option("Field of which the first characters are stored: zip=3.", [])
-    salt_file: str | None = option(f"File with the salt of hashes. Default: the variable {SALT_VARIABLE}.", None)
-    rejected_values: str | None = option(
-        "keep or drop the values of rejected records, which cannot be masked. Default: drop if fields are masked.", None
-    )
     redo_rejected: bool = option(
         "Do not read topics: judge the rejected records again, and add those that pass now.", False
     )
-    catalog: str | None = option("Iceberg: a catalog of pyiceberg's configuration. Default: SQLite in PATH.", None)
-    table: str | None = option(
-        "Iceberg: the table's name in the catalog. Default: skidway.<last part of PATH>, with _ for dots.", None
-    )
-
-    store_option: list[str] = option("Object stores: endpoint=URL, region=NAME. Credentials: the environment.", [])
 
     def __post_init__(self) -> None:
         FromRegistry.__post_init__(self)
-        pairs(self.store_option, "store_option")
-        if self.max_rejected is not None:
-            parse_share(self.max_rejected)
-        if self.format not in FORMATS:
-            raise BadPipeline(f"format must be one of {', '.join(FORMATS)}, not {self.format!r}")
         if self.parse not in ("none", "json"):
             raise BadPipeline(f"parse must be none or json, not {self.parse!r}")
         if self.schema is not None:
@@ -119,8 +90,6 @@ class ArchiveOptions(FromRegistry):
             raise BadPipeline(
                 "redo_rejected needs a schema, a registry, or parse json: without them no record is rejected"
             )
-        if self.rejected_values not in (None, KEEP, DROP):
-            raise BadPipeline(f"rejected_values must be keep or drop, not {self.rejected_values!r}")
 
     @property
     def takes_all(self) -> bool:
@@ -128,32 +97,14 @@ class ArchiveOptions(FromRegistry):
         return self.parse == "none" and self.registry is None
 
     def masks(self) -> Masks:
-        if not (self.hash or self.drop or self.truncate):
-            return Masks()
-        fields = None if self.schema is None else fields_of(self.schema)
-        salt = read_salt(self.salt_file) if self.hash else b""
-        masks = masks_of(self.hash, self.drop, self.truncate, fields, salt)
+        masks = self.masks_of_fields(None if self.schema is None else fields_of(self.schema))
         for name in self.partition_by:
             if masks.drops(name) or isinstance(masks.record.get(name), Drop):
                 raise BadPipeline(f"{name} is dropped, so that the table cannot be partitioned by it; hash it instead")
         return masks
 
-    @property
-    def keeps_rejected_values(self) -> bool:
-        masked = self.hash or self.drop or self.truncate
-        return self.rejected_values == KEEP or (self.rejected_values is None and not masked)
-
     def target(self) -> Target:
-        columns = [name.rpartition(".")[2] for name in self.partition_by]
-        return Target(self.path, self.format, columns, self.catalog, self.table, self._store_options())
-
-    def rejected_target(self) -> Target:
-        path = self.rejected or f"{self.path.rstrip('/')}-rejected"
-        table = f"{self.table}_rejected" if self.table else None
-        return Target(path, self.format, ["topic"], self.catalog, table, self._store_options())
-
-    def _store_options(self) -> dict[str, str]:
-        return pairs(self.store_option, "store_option")
+        return self.target_by([name.rpartition(".")[2] for name in self.partition_by])
 
 
 class Archive:
@@ -163,7 +114,7 @@ class Archive:
         self.options = copy(options)
         self.holding = Holding()
         self.written = Written()
-        self._rejects_seen = Rejects(None if options.max_rejected is None else parse_share(options.max_rejected))
+        self._rejects_seen = options.rejects()
         self._registered = registered(options)
         self._take_fields()
         # Both now: a wrong path or a missing library is told before Spark starts.
@@ -270,7 +221,7 @@ class Archive:
     def _divided(self, judged: DataFrame) -> DataFrame:
         """A row for the table, or one for the table of rejects."""
         frame, columns = self._layout(judged)
-        raw = [self._to_reject(frame, name).alias(name) for name in RECORD]
+        raw = rejected_columns(frame, self._masks, RECORD, keep=self.options.keeps_rejected_values)
         why = [frame["reason"], sf.current_timestamp().alias("rejected_at")]
         accepted = sf.when(frame["reason"].isNull(), sf.struct(*columns)).alias("accepted")
         rejected = sf.when(frame["reason"].isNotNull(), sf.struct(*raw, *why)).alias("rejected")
@@ -279,7 +230,7 @@ class Archive:
     def _layout(self, frame: DataFrame) -> tuple[DataFrame, list[Column]]:
         """The record's columns, then those to partition by that the record does not have."""
         when = self._event_time(frame)
-        unmasked = {RAW[name]: frame[name] for name in self._masks.record}
+        unmasked = unmasked_columns(frame, self._masks)
         frame = frame.withColumns({"__time": sf.coalesce(when, frame["timestamp"]), **unmasked})
         frame = mask_frame(frame, self._masks)
         columns = [frame[name] for name in RECORD]
@@ -290,13 +241,6 @@ class Archive:
             elif name not in RECORD:
                 columns.append(self._field(frame, field).alias(name))
         return frame, columns
-
-    def _to_reject(self, frame: DataFrame, name: str) -> Column:
-        """A column of the record as it was, if it may be stored."""
-        if name == "value" and not self.options.keeps_rejected_values:
-            return sf.lit(None).cast("binary")
-        as_it_was = name == "value" or (name in self._masks.record and self.options.keeps_rejected_values)
-        return frame[RAW[name] if as_it_was else name]
 
     def _in_files(self, frame: DataFrame) -> DataFrame:
         return frame if self.options.files is None else frame.coalesce(self.options.files)

@@ -6,6 +6,7 @@ Python: as a literal of an SQL expression the salt would be in every plan that S
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,6 +18,9 @@ from skidway.spark.pipelines.values.masks import Drop, Hash, Mask, Masks, Rules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+RAW = {"key": "__unmasked_key", "value": "__raw", "headers": "__unmasked_headers"}
+"""Columns with what a record had before it was parsed and masked."""
 
 
 def mask_array(array: pa.Array, rule: Mask | Rules, salt: bytes) -> pa.Array:
@@ -93,6 +97,21 @@ def mask_frame(frame: "DataFrame", masks: Masks) -> "DataFrame":
     if masks.value:
         chosen["value"] = _column(frame, "value", masks.value, masks.salt)
     return frame.withColumns(chosen) if chosen else frame
+
+
+def unmasked_columns(frame: "DataFrame", masks: Masks) -> "dict[str, Column]":
+    """Of the record as it is before it is masked, for `rejected_columns`; the value there is `__raw`, unparsed."""
+    return {RAW[name]: frame[name] for name in masks.record}
+
+
+def rejected_columns(frame: "DataFrame", masks: Masks, names: Sequence[str], *, keep: bool) -> "list[Column]":
+    """Columns of a rejected record: as it was, or what may be stored of it, for values cannot be masked."""
+    columns = []
+    for name in names:
+        as_it_was = name == "value" or (name in masks.record and keep)
+        column = frame[RAW[name] if as_it_was else name]
+        columns.append((sf.lit(None).cast("binary") if name == "value" and not keep else column).alias(name))
+    return columns
 
 
 def _column(frame: "DataFrame", name: str, rule: Mask | Rules, salt: bytes) -> "Column":

@@ -7,15 +7,16 @@ field. No Spark in it.
 
 from dataclasses import dataclass
 
-from skidway.spark.pipelines.options import BadPipeline, Common, option
+from skidway.spark.pipelines.options import BadPipeline, option
+from skidway.spark.pipelines.table_options import TableOptions
 from skidway.spark.registry.decoding import Decoder, decoder_of
 from skidway.spark.registry.opening import BadRegistry, open_registry
 from skidway.spark.registry.schemas import BadSchema, RegistryFailed
 
 
 @dataclass(slots=True, kw_only=True)
-class FromRegistry(Common):
-    """What a pipeline has that takes values framed for a registry."""
+class FromRegistry(TableOptions):
+    """What a pipeline has that keeps a table and takes values framed for a registry."""
 
     registry: str | None = option(
         "A schema registry that values are framed for (Avro, Protobuf, JSON Schema): its URL, or a folder.", None
@@ -24,7 +25,7 @@ class FromRegistry(Common):
     message: str | None = option("Protobuf: the message with the fields. Default: the first of the schema.", None)
 
     def __post_init__(self) -> None:
-        Common.__post_init__(self)
+        TableOptions.__post_init__(self)
         if self.registry is None and (self.subject or self.message):
             raise BadPipeline("subject and message need a registry: they say what it is asked for")
         if self.registry is not None and self.subject is None and len(self.topic) > 1:

@@ -8,6 +8,9 @@ from skidway.spark.pipelines.options import BadPipeline
 
 PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,4})?)\s*%")
 REJECTED = "rejected"
+NOT_TEXT = "the value is not UTF-8 text"
+NOT_OBJECT = "the value is not a JSON object"
+MISFIT = "a field does not have the type the schema gives it"
 
 
 class TooManyRejected(RuntimeError):
