@@ -5,11 +5,11 @@ one overtook is looked at again and repeated.
 
 Delta: small files of a partition become large ones (the batch numbers stay), files that no version of the last
 `keep_hours` has are deleted, old log files too. Iceberg: snapshots that pipelines made are expired but for the newest
-`keep_snapshots`, with their manifests and manifest lists; other snapshots, branches and tags are left alone, and so are
-data files: none is removed by an append, and pyiceberg cannot merge them yet.
+`keep_snapshots`, with their manifests, manifest lists and the data files that no other snapshot has; other snapshots,
+branches and tags are left alone. Small data files stay: pyiceberg cannot merge them yet.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -115,15 +115,27 @@ def _expirable(opened: Any, keep: int) -> list[int]:
 
 
 def _unreachable(opened: Any, expired: list[int]) -> list[str]:
-    """Manifests and lists of them that only expired snapshots have."""
+    """Manifests, lists of them and data files that only expired snapshots have."""
     gone = set(expired)
     kept = [one for one in opened.metadata.snapshots if one.snapshot_id not in gone]
-    reached = {path for snapshot in kept for path in _metadata_files(opened, snapshot)}
     left = [one for one in opened.metadata.snapshots if one.snapshot_id in gone]
-    return sorted({path for snapshot in left for path in _metadata_files(opened, snapshot)} - reached)
+    manifests, reached = _manifests(opened, left), _manifests(opened, kept)
+    only_gone = {path: one for path, one in manifests.items() if path not in reached}
+    files = _data_files(opened, only_gone.values())
+    # A manifest that was written anew has files of the one before it.
+    files -= _data_files(opened, reached.values()) if files else set()
+    lists = {one.manifest_list for one in left} - {one.manifest_list for one in kept}
+    return sorted(lists | only_gone.keys() | files)
 
 
-def _metadata_files(opened: Any, snapshot: Any) -> Iterator[str]:
-    yield snapshot.manifest_list
-    for manifest in snapshot.manifests(opened.io):
-        yield manifest.manifest_path
+def _manifests(opened: Any, snapshots: list[Any]) -> dict[str, Any]:
+    return {one.manifest_path: one for snapshot in snapshots for one in snapshot.manifests(opened.io)}
+
+
+def _data_files(opened: Any, manifests: Iterable[Any]) -> set[str]:
+    """Those that are rows of some snapshot."""
+    return {
+        entry.data_file.file_path
+        for manifest in manifests
+        for entry in manifest.fetch_manifest_entry(opened.io, discard_deleted=True)
+    }
