@@ -25,6 +25,7 @@ STARTS_SPARK = (
     "test_faults_short",
     "test_faults_matrix",
     "test_local_cluster",
+    "test_merge_kills",
     "test_pipeline_command",
     "test_pipeline_project",
     "test_spark_java",

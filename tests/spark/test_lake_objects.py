@@ -7,12 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import merged_tables
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import DateType, LongType, StringType, StructField, StructType, TimestampType
 from s3_server import BUCKET, LOSE_REPLY, LOSE_REQUEST, PASS, s3_server, unsafe_way, use
 
 from skidway.spark.lake import BadTable, Target, open_table
+from skidway.spark.lake.merging import open_merged
 from skidway.spark.lake.staging import Attempt, DataFile
 from skidway.spark.lake.uploading import Part, PartWriter, data_file, escaped, runs
 from skidway.spark.lease import keeping
@@ -108,6 +110,17 @@ def test_batches_are_there_once_and_a_replay_is_skipped(address: str, catalog: s
     where = target(kind, f"plain-{kind}", catalog, "s3a" if kind == "delta" else "s3")
     assert [write(where, batch) for batch in (0, 1, 1, 2)] == [True, True, False, True]
     assert ids(where) == expected(3)
+
+
+@pytest.mark.parametrize("kind", merged_tables.FORMATS)
+def test_changes_are_merged_once(address: str, catalog: str, kind: str) -> None:
+    where = Target(f"s3://{BUCKET}/merged-{kind}/events", kind, [], catalog if kind == "iceberg" else None)
+    table = open_merged(where)
+    assert merged_tables.merge(table, QUERY, 0, 0, 10).folded.inserted == 10
+    deleted = merged_tables.changes(5, 12, kind="d", lsn=100, at=10)
+    assert merged_tables.merge(table, QUERY, 1, 10, 17, deleted).folded.deleted == 5
+    assert merged_tables.merge(open_merged(where), QUERY, 1, 10, 17, deleted).skipped
+    assert merged_tables.rows(where) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from skidway.spark.pipelines.options import Trigger
     from skidway.spark.pipelines.status import Status
 
-app = group("Ready Spark pipelines: archive, aggregate, dedupe, route, replay, insights.")
+app = group("Ready Spark pipelines: archive, merge, aggregate, dedupe, route, replay, insights.")
 
 DEFAULT_ROOT = "pipelines"
 REPORT_INTERVAL_S = 10.0
@@ -256,6 +256,7 @@ def run_pipeline(
 
 EXAMPLES = {
     "archive": "skidway pipeline run archive --topic orders --path lake/orders --format delta",
+    "merge": "skidway pipeline run merge --topic shop.orders --path lake/orders --schema 'id bigint, name string'",
     "aggregate": "skidway pipeline run aggregate --topic orders --group-by country --measure sum:amount --to-topic s",
     "dedupe": "skidway pipeline run dedupe --topic orders --id event_id --to-topic orders-once",
     "route": "skidway pipeline run route --topic orders --schema 'amount double' --route 'big: data.amount > 100'",

@@ -26,6 +26,7 @@ class Entry:
 
 CATALOGUE = {
     "archive": Entry("archive", "Archive", "ArchiveOptions", "topics into Parquet, Delta or Iceberg, exactly once"),
+    "merge": Entry("merge", "Merge", "MergeOptions", "change data into a Delta or Iceberg table, one row for each key"),
     "aggregate": Entry(
         "aggregate", "Aggregate", "AggregateOptions", "counts and sums over windows of time, to a topic or a table"
     ),

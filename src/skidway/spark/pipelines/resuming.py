@@ -1,4 +1,4 @@
-"""Where an archive without a checkpoint begins: where its table ends.
+"""Where an archive or a merge without a checkpoint begins: where its table ends.
 
 The table knows each partition by its topic's id. Partitions it does not know begin as the options say; those of a topic
 of which it knows others are new, and begin at their first record, as they would in a running stream.
@@ -57,8 +57,13 @@ def resume(found: Found, has: Positions, ids: Mapping[str, list[str]], start: Ma
     return resumption
 
 
-def starting_where_the_table_ends(settings: dict[str, str], table: Table, checkpoint: str) -> dict[str, str]:
-    """The settings of the source, for a query that has no checkpoint; with one Spark does not ask where to begin."""
+def starting_where_the_table_ends(
+    settings: dict[str, str], table: Table, checkpoint: str, *, may_double: bool = True
+) -> dict[str, str]:
+    """The settings of the source, for a query that has no checkpoint; with one Spark does not ask where to begin.
+
+    `may_double`: records that are read once more would be in the table twice.
+    """
     folder = local_folder(checkpoint)
     if folder is not None and has_begun(folder):
         return settings
@@ -74,7 +79,7 @@ def starting_where_the_table_ends(settings: dict[str, str], table: Table, checkp
             topic,
         )
     if not resumption.offsets:
-        if not resumption.made_anew and table.exists():
+        if may_double and not resumption.made_anew and table.exists():
             logger.warning(
                 "the table has rows and no positions of these topics, because an older version or another program wrote"
                 " them: the archive begins as --start says, and what is there already will be there twice"
