@@ -264,6 +264,7 @@ def test_options_that_make_no_sense_are_told(tmp_path: Path) -> None:
         ({"key": ["nr"]}, "key: there is no field nr in the schema; its fields are id, name"),
         ({"schema": "__Key string"}, "a field cannot be called __Key"),
         ({"order_by": ","}, "order_by must be"),
+        ({"schema": "`a``b` int"}, "deltalake merges no column whose name has a ` in it: a`b"),
     ):
         with pytest.raises(BadPipeline, match=message):
             MergeOptions(**{**told, **more})

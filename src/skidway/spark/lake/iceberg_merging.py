@@ -73,8 +73,9 @@ class MergedIcebergTable(IcebergTable):
         outcomes = merged.folded.outcomes
         if not outcomes:
             return _Rewrite([], [])
-        changed = pa.array([one.key for one in outcomes], pa.string())
-        touched = [task for task, there in zip(tasks, states, strict=True) if there.keys() & set(changed.to_pylist())]
+        names = {one.key for one in outcomes}
+        changed = pa.array(names, pa.string())
+        touched = [task for task, there in zip(tasks, states, strict=True) if not names.isdisjoint(there)]
         schema = arrow_of(self._change(table, frame).merged)
 
         def there(wanted: list[str]) -> pa.Table:

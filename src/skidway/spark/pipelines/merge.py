@@ -67,6 +67,9 @@ class MergeOptions(TableOptions):
         taken = [name for name in fields if name.lower() in (*KEPT, CORRUPT)]
         if taken:
             raise BadPipeline(f"a field cannot be called {taken[0]}: the table has a column of its own by that name")
+        ticked = [name for name in fields if "`" in name]
+        if self.format == "delta" and ticked:
+            raise BadPipeline(f"deltalake merges no column whose name has a ` in it: {ticked[0]}; take iceberg")
 
     def masks(self) -> Masks:
         masks = self.masks_of_fields(fields_of(self.schema))
