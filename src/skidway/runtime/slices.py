@@ -56,6 +56,14 @@ class Work:
             self._steps.close()
 
 
+def _ignore(_: None) -> None:
+    pass
+
+
+def _must_not_fail(error: Exception) -> None:
+    raise error
+
+
 def _over() -> Work:
     work: Work = Work.__new__(Work)
     work.over = True
@@ -107,6 +115,10 @@ class Slices:
         else:
             self._go_on(work, until_ms, STEPS_UNTIMED)
         return work
+
+    def begin_unwatched(self, steps: Steps[None]) -> None:
+        """Nobody waits for the end of it, and it does not fail."""
+        self.begin(steps, _ignore, _must_not_fail)
 
     def run(self) -> None:
         """The share of this turn."""

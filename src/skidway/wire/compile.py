@@ -1,6 +1,6 @@
 """Description -> specialised encode and decode functions, built on first use per (message, version)."""
 
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from skidway.errors import UnsupportedVersion
 from skidway.limits import DEFAULT_LIMITS
@@ -36,8 +36,9 @@ class Encoder(Protocol[M_contra]):
 
 
 class StepwiseDecoder(Protocol[M_co]):
-    def __call__(self, buffer: Buffer, position: int = 0, budget: int = ...) -> Steps[tuple[M_co, int]]:
-        """As a `Decoder`, a few hundred array elements at a time."""
+    def __call__(self, buffer: Buffer, position: int, budget: int, held: list[Any]) -> Steps[tuple[M_co, int]]:
+        """As a `Decoder`, a few hundred array elements at a time. `held` gets the message before it has any value: what
+        was decoded before a refusal is in it, and can be freed in steps."""
         ...
 
 

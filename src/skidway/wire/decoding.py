@@ -27,7 +27,8 @@ from skidway.wire.source import Layout, Source
 
 
 def decoder_source(cls: type[Message], version: int, budget: int, *, stepwise: bool = False) -> Source:
-    """`stepwise`: of a generator that yields after every STEP_ELEMENTS elements and returns what the function would."""
+    """`stepwise`: of a generator that yields after every STEP_ELEMENTS elements and returns what the function would.
+    It puts the message into the list `held` when it begins: the caller has what was decoded before a refusal."""
     source = Source(
         new=object.__new__,
         rest=uvarint_rest,
@@ -38,14 +39,14 @@ def decoder_source(cls: type[Message], version: int, budget: int, *, stepwise: b
         MALFORMED=MALFORMED,
         BUDGET=budget,
     )
-    with source.block("def decode(b, p=0, budget=BUDGET):"):
+    with source.block(f"def decode(b, p=0, budget=BUDGET{', held=None' if stepwise else ''}):"):
         with source.block("try:"):
             source.line("end = len(b)")
             source.line("view = memoryview(b)")
             if stepwise:
                 source.line("step = 0")
             writer = _DecoderWriter(source, cls, version, stepwise)
-            message = writer.struct(cls)
+            message = writer.struct(cls, "held" if stepwise else None)
             writer.flush()
             if stepwise:
                 source.line("yield")
@@ -81,11 +82,14 @@ class _DecoderWriter:
     def _refuse(self, condition: str, what: str) -> None:
         self._source.line(f"if {condition}: raise DecodeError({f'{self._name}: {what}'!r})")
 
-    def struct(self, cls: type[Message]) -> str:
+    def struct(self, cls: type[Message], into: str | None = None) -> str:
+        """`into`: the list that gets it, before it has any value."""
         source = self._source
         layout = Layout(cls, self._version)
         value = source.fresh("x")
         source.line(f"{value} = new({source.bind('class', cls)})")
+        if into is not None:
+            source.line(f"{into}.append({value})")
         for field in layout.plain:
             self._value(field, f"{value}.{field.name}", field.kind, self._version in field.nullable)
         for field in layout.absent + layout.tagged:
@@ -194,12 +198,13 @@ class _DecoderWriter:
         source.line(f"{target} = {items} = []")
         with source.block(f"for _ in range({size}):"):
             if field.struct is not None:
-                item = self.struct(field.struct)
+                self.struct(field.struct, items)
+                self.flush()
             else:
                 item = source.fresh("s")
                 self._value(field, item, field.element, nullable=False)
-            self.flush()
-            source.line(f"{items}.append({item})")
+                self.flush()
+                source.line(f"{items}.append({item})")
             if self._stepwise:
                 source.count_step()
 

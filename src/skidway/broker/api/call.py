@@ -88,7 +88,7 @@ class Route:
         forwarding: Handle | None = None,
         early: bool = False,
         elements_at_once: int = 0,
-        decode_steps: Callable[[Buffer, int], Steps[tuple[Any, int]]] | None = None,
+        decode_steps: Callable[[Buffer, int, list[Any]], Steps[tuple[Any, int]]] | None = None,
         tried_at_once: bool = False,
         takes: bool = False,
         encode_steps: Callable[[Any, list[Part], dict[int, int]], Steps[None]] | None = None,
@@ -111,7 +111,8 @@ class Route:
         self.early = early
         """Served before this node knows enough of the cluster for clients."""
         self.decode_steps = decode_steps
-        """As `decode`, for a large request; None where the request is decoded in one go whatever its size."""
+        """As `decode`, for a large request; None where the request is decoded in one go whatever its size. The list
+        gets the request when decoding begins: who frees it in steps must have it, however decoding ends."""
         self.tried_at_once = tried_at_once
         """A large request is given to `decode` first, which refuses one of many elements."""
         self.encode_steps = encode_steps

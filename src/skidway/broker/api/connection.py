@@ -85,16 +85,23 @@ class WireCall(Call):
         self.connection.on_reply(self)
 
     def serve(self, frame: Buffer, position: int) -> Steps[None]:
-        """A large request from the beginning: decode it, handle it, reply."""
+        """A large request from the beginning: decode it, handle it, reply. However that ends, it is freed in steps."""
         assert self.route.decode_steps is not None
+        held: list[Any] = []
+        refusal: str | None = None
         try:
-            request, _ = yield from self.route.decode_steps(frame, position)
-        except InvalidRequest as error:
-            raise Malformed(f"the request cannot be decoded: {error}") from error
-        held = [request]
-        del request
-        yield from self.answer([self.route.handle(self.connection.node, self, held[0])])
-        yield from release(held)
+            try:
+                yield from self.route.decode_steps(frame, position, held)
+            except InvalidRequest as error:
+                # The error itself refers to the frames that decoded, and they to the request.
+                refusal = f"the request cannot be decoded: {error}"
+            if refusal is None:
+                yield from self.answer([self.route.handle(self.connection.node, self, held[0])])
+            yield from release(held)
+        finally:
+            self._free(held)
+        if refusal is not None:
+            raise Malformed(refusal)
 
     def answer(self, held: list[Any]) -> Steps[None]:
         """Reply with what a handler returned, once it is there. The list must hold nothing else, and is emptied."""
@@ -112,9 +119,17 @@ class WireCall(Call):
 
     def _reply_in_steps(self, held: list[Any]) -> Steps[None]:
         """With the one response in the list."""
-        parts = yield from self.route.reply_steps(self.correlation_id, held[0])
-        self._reply_parts(parts)
-        yield from release(held)
+        try:
+            parts = yield from self.route.reply_steps(self.correlation_id, held[0])
+            self._reply_parts(parts)
+            yield from release(held)
+        finally:
+            self._free(held)
+
+    def _free(self, held: list[Any]) -> None:
+        """What is left of a message because its peer has gone."""
+        if held:
+            self.connection.slices.begin_unwatched(release(held))
 
     def _reply_parts(self, parts: list[Part]) -> None:
         assert self.parts is None, "a call is answered once"

@@ -58,16 +58,19 @@ def join_topics(found: Sequence[tuple[str, list[Item]]]) -> list[tuple[str, list
 
 def ask_in_parts(
     submit: Submit[Reply],
-    parts: Sequence[Item],
+    parts: list[Item],
     make: Callable[[Item], Operation[Reply]],
     take: Callable[[Item, Reply | ProtocolError], None],
     done: Callable[[], None],
 ) -> Steps[None]:
-    """`take` gets the answer to each part, `done` is called after the last of them."""
-    for part in parts[:-1]:
+    """`take` gets the answer to each part, `done` is called after the last of them. `parts` is emptied meanwhile: what
+    is done with is freed part by part."""
+    parts.reverse()
+    while len(parts) > 1:
+        part = parts.pop()
         operation = make(part)
         take(part, (yield Question(lambda answer, operation=operation: submit(operation, answer))))  # type: ignore[misc]
-    last = parts[-1]
+    last = parts.pop()
 
     def answer(reply: Reply | ProtocolError) -> None:
         take(last, reply)

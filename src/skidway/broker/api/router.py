@@ -51,8 +51,8 @@ class Routes(dict[tuple[int, int], Route]):
         row, served = self._rows[key], api(key)
         elements_max = min(self.elements_max, row.elements_max or self.elements_max)
 
-        def decode_steps(frame: Buffer, position: int) -> Steps[tuple[object, int]]:
-            return (yield from served.request.stepwise_decoder(version)(frame, position, elements_max))
+        def decode_steps(frame: Buffer, position: int, held: list[Any]) -> Steps[tuple[object, int]]:
+            return (yield from served.request.stepwise_decoder(version)(frame, position, elements_max, held))
 
         def encode_steps(response: Any, parts: list[Part], errors: dict[int, int]) -> Steps[None]:
             yield from served.response.stepwise_encoder(version)(response, parts, errors)

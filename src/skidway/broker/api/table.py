@@ -37,6 +37,8 @@ from skidway.wire.registry import api
 
 Handle = Callable[[Services, Call, Any], Any]
 API_VERSIONS_KEY = 18
+FEW = 1_000
+"""Elements of requests in which nodes need but a handful."""
 
 
 class Where(Enum):
@@ -115,8 +117,10 @@ def _of_queues(key: int, handler: str, right: Right, **more: Any) -> ServedApi:
     return ServedApi(key, handler, (right, cluster(CLUSTER_ACTION)), early=True, **more)
 
 
-def _for_nodes(key: int, handler: str) -> ServedApi:
-    return ServedApi(key, handler, (cluster(CLUSTER_ACTION),), audience=Audience.NODES, early=True)
+def _for_nodes(key: int, handler: str, *, elements_max: int | None = None) -> ServedApi:
+    return ServedApi(
+        key, handler, (cluster(CLUSTER_ACTION),), audience=Audience.NODES, early=True, elements_max=elements_max
+    )
 
 
 def _at_controller(key: int, handler: str, *needs: Right, stays_here: Callable[[Any], bool] | None = None) -> ServedApi:
@@ -186,22 +190,22 @@ _ROWS = (
     _at_controller(45, "alter_partition_reassignments", cluster(ALTER)),
     _at_controller(46, "list_partition_reassignments", cluster(DESCRIBE)),
     _for_clients(47, "offset_delete", group(DELETE), topic(READ)),
-    _for_nodes(52, "vote"),
-    _for_nodes(53, "begin_quorum_epoch"),
-    _for_nodes(54, "end_quorum_epoch"),
+    _for_nodes(52, "vote", elements_max=FEW),
+    _for_nodes(53, "begin_quorum_epoch", elements_max=FEW),
+    _for_nodes(54, "end_quorum_epoch", elements_max=FEW),
     _at_controller(55, "describe_quorum", cluster(DESCRIBE)),
     _for_nodes(56, "alter_partition"),
     _at_controller(57, "update_features", cluster(ALTER)),
     _for_nodes(58, "envelope"),
-    _for_nodes(59, "fetch_snapshot"),
+    _for_nodes(59, "fetch_snapshot", elements_max=FEW),
     _for_clients(60, "describe_cluster", cluster(DESCRIBE)),
     _for_clients(61, "describe_producers", topic(READ)),
-    _for_nodes(62, "broker_registration"),
-    _for_nodes(63, "broker_heartbeat"),
+    _for_nodes(62, "broker_registration", elements_max=FEW),
+    _for_nodes(63, "broker_heartbeat", elements_max=FEW),
     _at_controller(64, "unregister_broker", cluster(ALTER)),
     _for_clients(65, "describe_transactions", transactional_id(DESCRIBE), topic(DESCRIBE)),
     _for_clients(66, "list_transactions", transactional_id(DESCRIBE)),
-    _for_nodes(67, "allocate_producer_ids"),
+    _for_nodes(67, "allocate_producer_ids", elements_max=FEW),
     _for_clients(68, "consumer_group_heartbeat", group(READ), topic(DESCRIBE)),
     _for_clients(69, "consumer_group_describe", group(DESCRIBE), topic(DESCRIBE)),
     _for_nodes(73, "assign_replicas_to_dirs"),

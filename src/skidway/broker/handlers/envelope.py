@@ -14,6 +14,7 @@ from skidway.errors import ErrorCode, InvalidRequest
 from skidway.steps import Steps
 from skidway.wire.framing import joined
 from skidway.wire.headers import read_request_header
+from skidway.wire.release import release
 from skidway.wire.schema.envelope import EnvelopeRequest, EnvelopeResponse
 
 if TYPE_CHECKING:
@@ -24,6 +25,15 @@ LENGTH_BYTES = 4
 
 
 def handle(node: Services, call: Call, request: EnvelopeRequest) -> Steps[EnvelopeResponse | None]:
+    held: list[Any] = []
+    try:
+        return (yield from _handle(node, call, request, held))
+    finally:
+        node.world.slices.begin_unwatched(release(held))
+
+
+def _handle(node: Services, call: Call, request: EnvelopeRequest, held: list[Any]) -> Steps[EnvelopeResponse | None]:
+    """`held` gets the request inside."""
     if not node.controller.is_here:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     data = memoryview(bytes(request.request_data))
@@ -33,7 +43,7 @@ def handle(node: Services, call: Call, request: EnvelopeRequest) -> Steps[Envelo
         if not route.forwarded:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
         assert route.decode_steps is not None
-        inner, _ = yield from route.decode_steps(data, position)
+        yield from route.decode_steps(data, position, held)
     except (KeyError, InvalidRequest):
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
 
@@ -48,7 +58,7 @@ def handle(node: Services, call: Call, request: EnvelopeRequest) -> Steps[Envelo
     inner_call = LocalCall(route, caller, call.now_ms, answer, call.fail)
     inner_call.is_long = call.is_long
     # If this node lost the control meanwhile, the handler says so: nothing is forwarded twice.
-    response = route.handle_here(node, inner_call, inner)
+    response = route.handle_here(node, inner_call, held[0])
     if isinstance(response, GeneratorType):
         response = yield from response
     return None if response is None else (yield from _enveloped(route, correlation_id, response))

@@ -8,6 +8,7 @@ from skidway.broker.api.in_parts import ask_in_parts, parts_of
 from skidway.errors import ErrorCode, ProtocolError
 from skidway.groups.operations import LeaveGroup, Leaving
 from skidway.steps import Steps
+from skidway.wire.release import release
 from skidway.wire.schema.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
 if TYPE_CHECKING:
@@ -33,9 +34,11 @@ def handle(node: Services, call: Call, request: LeaveGroupRequest) -> Steps[None
             ]
 
     def done() -> None:
+        given_up: list[MemberResponse] = []
         if response.error_code:
-            response.members = []
+            given_up, response.members = response.members, given_up
         call.reply(response)
+        node.world.slices.begin_unwatched(release(given_up))
 
     yield from ask_in_parts(
         lambda operation, answer: node.groups.submit(request.group_id, operation, call.now_ms, answer),

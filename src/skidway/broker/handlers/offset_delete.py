@@ -8,6 +8,7 @@ from skidway.broker.api.in_parts import ask_in_parts, parts_of
 from skidway.errors import ErrorCode, ProtocolError
 from skidway.groups.operations import DeleteOffsets
 from skidway.steps import Steps
+from skidway.wire.release import release
 from skidway.wire.schema.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -43,10 +44,19 @@ def handle(node: Services, call: Call, request: OffsetDeleteRequest) -> Steps[No
         for (_, answer), code in zip(part, reply, strict=True):
             answer.error_code = code
 
+    def done() -> None:
+        given_up: list[OffsetDeleteResponseTopic] = []
+        if response.error_code:
+            given_up, response.topics = response.topics, given_up
+        call.reply(response)
+        node.world.slices.begin_unwatched(release(given_up))
+
+    parts = yield from parts_of(asked)
+    del asked  # or it would keep all parts until the last of them is answered
     yield from ask_in_parts(
         lambda operation, answer: node.groups.submit(request.group_id, operation, call.now_ms, answer),
-        (yield from parts_of(asked)),
+        parts,
         lambda part: DeleteOffsets(request.group_id, [(name, answer.partition_index) for name, answer in part]),
         take,
-        lambda: call.reply(OffsetDeleteResponse(response.error_code) if response.error_code else response),
+        done,
     )
