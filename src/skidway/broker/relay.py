@@ -9,6 +9,7 @@ from skidway.broker.composition import Rooms
 from skidway.broker.counts import Counts
 from skidway.broker.events import LastRunNotRemoved, ListenerMissing, WritesStopped
 from skidway.broker.last_run import LastRun
+from skidway.broker.partitions.lost_copies import MissingCopy
 from skidway.broker.partitions.news import FilesChanged
 from skidway.broker.partitions.partition import Partition
 from skidway.broker.partitions.waiting import Waiting
@@ -142,6 +143,9 @@ class Relay:
             coordinators.on_role_changed(partition)
         rooms.damaged.on_role_changed(partition)
         rooms.followers.on_role_changed(partition)
+
+    def on_missing(self, copy: MissingCopy, *, was_here: bool) -> None:
+        self.rooms.damaged.lost.on_missing(copy, was_here=was_here)
 
     def on_replicas_changed(self, partition: Partition, before: PartitionRole) -> None:
         self.rooms.in_sync.on_metadata(partition, before)

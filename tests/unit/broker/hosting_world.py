@@ -4,6 +4,7 @@ from broker_world import HandClock
 
 from skidway.broker.listeners import only_listener
 from skidway.broker.partitions.hosting import Hosting
+from skidway.broker.partitions.lost_copies import MissingCopy
 from skidway.broker.partitions.metadata_follower import MetadataFollower
 from skidway.broker.partitions.partition import Partition
 from skidway.broker.settings import NodeSettings
@@ -65,6 +66,9 @@ class Host:
 
     def on_role_changed(self, partition: Partition) -> None:
         self.changed.append((repr(partition), partition.role.leader, partition.role.leader_epoch))
+
+    def on_missing(self, copy: MissingCopy, *, was_here: bool) -> None:
+        pass
 
     def on_replicas_changed(self, partition: Partition, before: PartitionRole) -> None:
         assert partition.leads

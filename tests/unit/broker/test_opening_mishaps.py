@@ -1,15 +1,17 @@
 """What goes wrong while a node opens its partitions, or just after: one log's trouble stays its own."""
 
 import errno
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from nodes_together import Cluster, create, made, produce
 
-from skidway.broker.partitions import opening
+from skidway.broker.partitions import lost_copies, opening
 from skidway.broker.partitions.lives import Settling
 from skidway.broker.upkeep.syncs import SyncJob
 from skidway.log.durability import checkpointing
+from skidway.metadata.image import LOST_DIRECTORY
 from skidway.runtime.jobs import Job
 from skidway.sim.world.disk import SimDisk
 
@@ -137,3 +139,113 @@ def test_a_copy_that_was_given_up_is_still_so_after_a_restart() -> None:
     cluster.until(cluster.ready)
     cluster.until(lambda: cluster.agree("t"))
     assert "damaged" not in cluster.disks[victim].list("t-0")
+
+
+# --- a directory that cannot be opened ---
+
+
+class Closed:
+    """The directory of a partition that the disks of some nodes do not open."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+        self.disks: list[SimDisk] = []
+        for name in ("list", "read", "open"):
+            monkeypatch.setattr(SimDisk, name, self._unless_closed(getattr(SimDisk, name), error))
+
+    def _unless_closed(self, as_ever: Callable[..., Any], error: int) -> Callable[..., Any]:
+        def act(disk: SimDisk, path: str, **options: Any) -> Any:
+            if path.startswith("t-0") and any(disk is each for each in self.disks):
+                raise OSError(error, "closed")
+            return as_ever(disk, path, **options)
+
+        return act
+
+
+class Pair:
+    """A topic on two of five nodes, both of which have everything and are stopped."""
+
+    def __init__(self) -> None:
+        self.cluster = cluster = made(size=5, replica_lag_ms=2_000)
+        self.first = create(cluster, "t", replicas=2, min_insync_replicas="2", flush="sync")
+        (self.second,) = set(self.described.replicas) - {self.first}
+        assert produce(cluster, "t", b"a") == 0
+        for number in (self.second, self.first):
+            node = cluster.nodes[number]
+            node.leave(cluster.clock.now_ms)
+            cluster.until(lambda node=node: node.departed)  # type: ignore[misc]
+            cluster.stop(number)
+        cluster.until(lambda: self.standing == (-1, [], sorted([self.first, self.second])))
+
+    @property
+    def described(self) -> Any:
+        return self.cluster.nodes[self.cluster.until(self.cluster.controller)].image.topics["t"].partitions[0]
+
+    @property
+    def standing(self) -> tuple[int, list[int], list[int]]:
+        """Leader, in-sync set, eligible leaders."""
+        described = self.described
+        return described.leader, sorted(described.isr), sorted(described.eligible_leader_replicas)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the copy of the first counts as lost."""
+        described = self.described
+        directories = dict(zip(described.replicas, described.directories, strict=True))
+        return bool(directories[self.first] == LOST_DIRECTORY)
+
+    def maintain(self) -> None:
+        for node in self.cluster.nodes.values():
+            node.maintain(self.cluster.clock.now_ms, self.cluster.clock.wall_ms())
+        self.cluster.pass_time(1_000)
+
+
+def test_a_copy_that_cannot_be_opened_leaves_the_lead_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, pair = Closed(monkeypatch, errno.EACCES), Pair()
+    cluster, first, second = pair.cluster, pair.first, pair.second
+    closed.disks.append(cluster.disks[first])
+    cluster.restart(first)
+    cluster.until(lambda: pair.standing == (-1, [], [second]))
+    assert pair.lost
+    assert any("t-0 is offline: [Errno 13] closed" in line for line in cluster.told[first])
+    cluster.pass_time(20_000)
+    assert pair.standing == (-1, [], [second])
+    cluster.restart(second)
+    cluster.until(lambda: pair.standing == (second, [second], []))
+    closed.disks.clear()
+    for _ in range(20):
+        pair.maintain()
+    assert pair.standing == (second, sorted([first, second]), [])
+    assert not pair.lost
+    assert produce(cluster, "t", b"b") == 0
+    assert [cluster.copy(number, "t").log.end_offset for number in (first, second)] == [2, 2]
+
+
+def test_a_copy_that_waits_for_a_free_descriptor_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, pair = Closed(monkeypatch, errno.EMFILE), Pair()
+    cluster, first = pair.cluster, pair.first
+    closed.disks.append(cluster.disks[first])
+    cluster.restart(first)
+    cluster.until(lambda: cluster.nodes[first].rooms.hosting.started)
+    cluster.pass_time(lost_copies.MISSING_MS // 2)
+    assert not pair.lost, cluster.told[first]
+    closed.disks.clear()
+    for _ in range(20):
+        pair.maintain()
+        assert not pair.lost
+    assert pair.standing[0] == first
+
+
+def test_a_directory_that_vanished_after_it_could_not_be_opened_is_not_begun_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed, pair = Closed(monkeypatch, errno.EMFILE), Pair()
+    cluster, first = pair.cluster, pair.first
+    closed.disks.append(cluster.disks[first])
+    cluster.restart(first)
+    cluster.until(lambda: cluster.nodes[first].rooms.hosting.started)
+    cluster.disks[first].remove_tree("t-0")
+    closed.disks.clear()
+    for _ in range(20):
+        pair.maintain()
+    assert pair.lost, "empty, it would lead, and the other be cut to nothing"
+    assert pair.standing == (-1, [], [pair.second])

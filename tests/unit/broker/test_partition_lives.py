@@ -37,13 +37,15 @@ def test_what_is_missing_stays_missing_while_it_is_tried_again(partition: Partit
     lives = Lives()
     lives.open_later(KEY)
     assert lives.missing == {}
-    lives.miss(KEY, "the disk is full")
-    assert lives.absence(*KEY) == Missing("the disk is full")
+    lives.miss(KEY, "the disk is full", expected=True)
+    assert lives.absence(*KEY) == Missing("the disk is full", expected=True)
     lives.open_later(KEY)
-    assert lives.absence(*KEY) == Opening(missed="the disk is full")
+    assert lives.absence(*KEY) == Opening(missed=Missing("the disk is full", expected=True))
     assert lives.missing == {KEY: "the disk is full"}
+    assert lives.was_expected(*KEY)
     lives.serve(partition)
     assert lives.missing == {}
+    assert not lives.was_expected(*KEY)
 
 
 def test_a_partition_that_comes_back_waits_for_the_name_of_its_directory(partition: Partition) -> None:
@@ -54,7 +56,7 @@ def test_a_partition_that_comes_back_waits_for_the_name_of_its_directory(partiti
     lives.open_later(KEY)
     with pytest.raises(AssertionError, match="taken"):
         lives.serve(partition)
-    lives.miss(KEY, "its name is taken")
+    lives.miss(KEY, "its name is taken", expected=False)
     lives.end(partition)
     lives.open_later(KEY)
     lives.serve(partition)
@@ -73,7 +75,7 @@ def test_there_is_no_other_way(partition: Partition) -> None:
     with pytest.raises(AssertionError, match="nobody wanted it"):
         lives.serve(partition)
     with pytest.raises(AssertionError, match="nobody wanted it"):
-        lives.miss(KEY, "why")
+        lives.miss(KEY, "why", expected=False)
     with pytest.raises(AssertionError, match="is not here"):
         lives.remove(partition)
     with pytest.raises(AssertionError, match="not being removed"):

@@ -40,7 +40,7 @@ UNKNOWN_EPOCH = -1
 """Of brokers about which nothing is said but that they stay in sync."""
 
 
-class DamagedCopies(Petitioner):
+class DamagedCopies(Petitioner[Partition]):
     """Asks to have others lead in the place of copies that are served on."""
 
     def __init__(

@@ -19,6 +19,7 @@ from skidway.broker.events import Report
 from skidway.broker.partitions.catalog import Partitions
 from skidway.broker.partitions.found_logs import FoundLogs
 from skidway.broker.partitions.lives import Lives, Opening, Settling
+from skidway.broker.partitions.lost_copies import MissingCopy
 from skidway.broker.partitions.news import PartitionOffline, PartitionQuarantined
 from skidway.broker.partitions.opening import OpeningAtStart
 from skidway.broker.partitions.partition import Partition, log_settings
@@ -55,6 +56,10 @@ class Observer(Protocol):
 
     def on_replicas_changed(self, partition: Partition, before: PartitionRole) -> None:
         """This node leads it as before, with other replicas or others in sync."""
+        ...
+
+    def on_missing(self, copy: MissingCopy, *, was_here: bool) -> None:
+        """It could not be opened. `was_here`: it was before, and nothing that passes by itself is known to be why."""
         ...
 
     def on_removed(self, partition: Partition, why: ProtocolError) -> None:
@@ -220,12 +225,15 @@ class Hosting:
             self.lives.forget((topic.id, index))
             return
         config = self.topic_settings.of(topic.name)
+        expected = expected or self.lives.was_expected(topic.id, index)
         try:
             log = self._open_log(topic, index, config, wall_ms, expected=expected)
         except (StorageError, OSError) as error:
             if self.lives.why_missing(topic.id, index) is None:
                 self._report(PartitionOffline(f"{topic.name}-{index}", str(error)))
-            self.lives.miss((topic.id, index), str(error))
+            self.lives.miss((topic.id, index), str(error), expected=expected)
+            was_here = expected and isinstance(error, OSError) and error.errno not in NO_DESCRIPTORS
+            self._observer.on_missing(MissingCopy(topic.name, topic.id, index), was_here=was_here)
             return
         for cut in log.cuts:
             self._report(LogCut(log.directory, cut))

@@ -29,14 +29,16 @@ Place = tuple[str, int]
 class Opening(msgspec.Struct):
     """It waits for its turn."""
 
-    missed: str | None = None
-    """Why the last try failed, if this is another one."""
+    missed: Missing | None = None
+    """What the last try came to, if this is another one."""
 
 
 class Missing(msgspec.Struct):
     """It should be here and could not be opened. Tried again now and then."""
 
     why: str
+    expected: bool
+    """It was here before."""
 
 
 class Settling(msgspec.Struct):
@@ -86,8 +88,17 @@ class Lives:
 
     def why_missing(self, topic_id: bytes, index: int) -> str | None:
         """Why it could not be opened; also while that is tried again."""
-        life = self._absent.get((topic_id, index))
-        return life.why if isinstance(life, Missing) else life.missed if life is not None else None
+        life = self._missed((topic_id, index))
+        return None if life is None else life.why
+
+    def was_expected(self, topic_id: bytes, index: int) -> bool:
+        """Whether one that could not be opened was here before."""
+        life = self._missed((topic_id, index))
+        return life is not None and life.expected
+
+    def _missed(self, key: Key) -> Missing | None:
+        life = self._absent.get(key)
+        return life.missed if isinstance(life, Opening) else life
 
     @property
     def missing(self) -> dict[Key, str]:
@@ -106,11 +117,11 @@ class Lives:
 
     def open_later(self, key: Key) -> None:
         assert not isinstance(self._absent.get(key), Opening), f"{key} is going to be opened already"
-        self._absent[key] = Opening(self.why_missing(*key))
+        self._absent[key] = Opening(self._missed(key))
 
-    def miss(self, key: Key, why: str) -> None:
+    def miss(self, key: Key, why: str, *, expected: bool) -> None:
         assert key in self._absent, f"{key} is missing, and nobody wanted it"
-        self._absent[key] = Missing(why)
+        self._absent[key] = Missing(why, expected)
 
     def forget(self, key: Key) -> None:
         """It was not opened in time: it should not be here any more."""

@@ -5,6 +5,10 @@ everything, nobody counts on this one any more. The broker asks to stay fenced u
 that a start cannot make a leader of a damaged copy first. Where the controller finds nobody else who has everything,
 the partition is unavailable: an operator is told, and this node asks again now and then.
 
+A copy that cannot be opened at all is as lost as a damaged one, and is reported likewise: at once if it was here
+before, and after `MISSING_MS` where the reason may pass by itself (a name that a deleted topic still has, too many open
+files).
+
 A copy that the metadata calls lost and that could be opened is reported as being here again, unless it is just being
 fetched from a leader: then it counts when it is in sync.
 """
@@ -12,6 +16,9 @@ fetched from a leader: then it counts when it is in sync.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from typing import TypeAlias
+
+from msgspec import Struct
 
 from skidway.broker.asking import PARTITIONS_PER_REQUEST_MAX, Ask
 from skidway.broker.partitions.news import PartitionUnavailable
@@ -20,6 +27,7 @@ from skidway.broker.partitions.petitions import Petitioner
 from skidway.broker.world import World
 from skidway.errors import ErrorCode
 from skidway.metadata.image import LOST_DIRECTORY, NO_LEADER, Image
+from skidway.metadata.image import Partition as DescribedPartition
 from skidway.wire.message import Message
 from skidway.wire.schema.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -29,8 +37,25 @@ from skidway.wire.schema.assign_replicas_to_dirs import (
     RequestTopicData,
 )
 
+MISSING_MS = 10_000
+"""So long a copy that cannot be opened is tried again before it counts as lost."""
 
-class LostCopies(Petitioner):
+
+class MissingCopy(Struct, frozen=True):
+    """A copy that should be here and could not be opened."""
+
+    topic: str
+    topic_id: bytes
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+
+Copy: TypeAlias = Partition | MissingCopy
+
+
+class LostCopies(Petitioner[Copy]):
     def __init__(
         self,
         world: World,
@@ -47,9 +72,9 @@ class LostCopies(Petitioner):
         self._broker_epoch = broker_epoch
         self._directory_id = directory_id
         self._given_up = given_up
-        self._unheard: set[Partition] = set()
+        self._unheard: set[Copy] = set()
         """Those that the controller does not know to be lost, as far as this node knows."""
-        self._told: set[Partition] = set()
+        self._told: set[Copy] = set()
         """Those of which an operator knows that nobody can take over."""
 
     @property
@@ -57,22 +82,52 @@ class LostCopies(Petitioner):
         """Whether the controller may still count on a copy that is lost."""
         return bool(self._unheard)
 
+    def on_missing(self, copy: MissingCopy, *, was_here: bool) -> None:
+        if self._to_report(copy) is None:
+            self._forget(copy)
+            return
+        if was_here:
+            self._note_unheard(copy)
+        wait_ms = 0 if was_here or copy in self._unheard else MISSING_MS
+        self._due.setdefault(copy, self._world.clock.monotonic_ms() + wait_ms)
+        self._arm()
+
     def on_role_changed(self, partition: Partition) -> None:
+        self._forget(MissingCopy(partition.topic, partition.topic_id, partition.index))
         directory = self._to_report(partition)
         if directory is None:
-            self.on_removed(partition)
+            self._forget(partition)
             return
-        if directory == LOST_DIRECTORY and self._directory_of(partition) != LOST_DIRECTORY:
-            self._unheard.add(partition)
+        if directory == LOST_DIRECTORY:
+            self._note_unheard(partition)
         self._ask_about(partition)
 
     def on_removed(self, partition: Partition) -> None:
-        self._due.pop(partition, None)
-        self._unheard.discard(partition)
-        self._told.discard(partition)
+        self._forget(partition)
 
-    def _to_report(self, partition: Partition) -> bytes | None:
+    def _forget(self, copy: Copy) -> None:
+        self._due.pop(copy, None)
+        self._unheard.discard(copy)
+        self._told.discard(copy)
+
+    def _note_unheard(self, copy: Copy) -> None:
+        if self._directory_of(copy) != LOST_DIRECTORY:
+            self._unheard.add(copy)
+
+    def _to_report(self, copy: Copy) -> bytes | None:
         """The directory that the controller should hear of; None when there is nothing to say."""
+        return self._of_missing(copy) if isinstance(copy, MissingCopy) else self._of_open(copy)
+
+    def _of_missing(self, copy: MissingCopy) -> bytes | None:
+        described, node_id = self._described(copy), self._world.settings.node_id
+        if described is None or node_id not in described.replicas or len(described.replicas) == 1:
+            return None
+        is_counted_on = node_id in described.isr or node_id in described.eligible_leader_replicas
+        is_led = described.leader != NO_LEADER
+        is_said = self._directory_of(copy) == LOST_DIRECTORY and not is_counted_on and is_led
+        return None if is_said else LOST_DIRECTORY
+
+    def _of_open(self, partition: Partition) -> bytes | None:
         known, is_led = self._directory_of(partition), partition.role.leader != NO_LEADER
         if partition.log.quarantined:
             # As long as nobody leads, the controller says whether an operator has to decide.
@@ -81,28 +136,31 @@ class LostCopies(Petitioner):
         is_here = partition.counted_on or (not is_led and partition not in self._given_up)
         return self._directory_id if known == LOST_DIRECTORY and is_here else None
 
-    def _directory_of(self, partition: Partition) -> bytes | None:
+    def _described(self, copy: Copy) -> DescribedPartition | None:
+        topic = self._image.topics_by_id.get(copy.topic_id)
+        return None if topic is None else topic.partitions[copy.index]
+
+    def _directory_of(self, copy: Copy) -> bytes | None:
         """Where the metadata says that this node's copy is."""
-        topic = self._image.topics_by_id.get(partition.topic_id)
-        if topic is None:
+        described = self._described(copy)
+        if described is None:
             return None
-        described = topic.partitions[partition.index]
         return dict(zip(described.replicas, described.directories, strict=True)).get(self._world.settings.node_id)
 
-    def _request(self, due: list[Partition], now_ms: int) -> tuple[list[Partition], Message] | None:
-        asked: list[Partition] = []
+    def _request(self, due: list[Copy], now_ms: int) -> tuple[list[Copy], Message] | None:
+        asked: list[Copy] = []
         directories: dict[bytes, dict[bytes, RequestTopicData]] = {}
-        for partition in due:
-            directory = self._to_report(partition)
+        for copy in due:
+            directory = self._to_report(copy)
             if directory is None:
-                self.on_removed(partition)
+                self._forget(copy)
                 continue
             if len(asked) == PARTITIONS_PER_REQUEST_MAX:
                 break
-            asked.append(partition)
+            asked.append(copy)
             topics = directories.setdefault(directory, {})
-            topic = topics.setdefault(partition.topic_id, RequestTopicData(partition.topic_id, []))
-            topic.partitions.append(RequestPartitionData(partition.index))
+            topic = topics.setdefault(copy.topic_id, RequestTopicData(copy.topic_id, []))
+            topic.partitions.append(RequestPartitionData(copy.index))
         if not asked:
             return None
         return asked, AssignReplicasToDirsRequest(
@@ -118,15 +176,15 @@ class LostCopies(Petitioner):
                     for answer in topic.partitions:
                         yield topic.topic_id, answer.partition_index, answer.error_code
 
-    def _heard(self, partition: Partition, error: int | None) -> None:
+    def _heard(self, copy: Copy, error: int | None) -> None:
         is_refused = error == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
         if is_refused or error == ErrorCode.NONE:
-            self._unheard.discard(partition)
-        if is_refused and partition in self._due:
-            self._tell(partition)
+            self._unheard.discard(copy)
+        if is_refused and copy in self._due:
+            self._tell(copy)
 
-    def _tell(self, partition: Partition) -> None:
-        if partition in self._told:
+    def _tell(self, copy: Copy) -> None:
+        if copy in self._told:
             return
-        self._told.add(partition)
-        self._world.report(PartitionUnavailable(str(partition)))
+        self._told.add(copy)
+        self._world.report(PartitionUnavailable(str(copy)))

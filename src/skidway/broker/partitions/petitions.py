@@ -7,9 +7,9 @@ Of one kind of question there is one request at a time, about all partitions tha
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Generic, Protocol, TypeVar
 
 from skidway.broker.asking import RETRY_MS, Ask
-from skidway.broker.partitions.partition import Partition
 from skidway.broker.world import World
 from skidway.errors import ErrorCode
 from skidway.runtime.timers import Timer
@@ -18,16 +18,29 @@ from skidway.wire.message import Message
 REFUSED_RETRY_MS = 5_000
 
 
-class Petitioner:
+class Named(Protocol):
+    """A copy of a partition, open or not."""
+
+    @property
+    def topic_id(self) -> bytes: ...
+
+    @property
+    def index(self) -> int: ...
+
+
+AnyCopy = TypeVar("AnyCopy", bound=Named)
+
+
+class Petitioner(Generic[AnyCopy]):
     def __init__(self, world: World, ask: Ask) -> None:
         self._world = world
         self.ask = ask
-        self._due: dict[Partition, int] = {}
+        self._due: dict[AnyCopy, int] = {}
         """Those about which the controller is to be asked, and when."""
         self._asking = False
         self._timer: Timer | None = None
 
-    def _request(self, due: list[Partition], now_ms: int) -> tuple[list[Partition], Message] | None:
+    def _request(self, due: list[AnyCopy], now_ms: int) -> tuple[list[AnyCopy], Message] | None:
         """About whom the controller is asked now, and how; None if about nobody. The others are put off here."""
         raise NotImplementedError
 
@@ -35,11 +48,11 @@ class Petitioner:
         """Topic id, partition and error code of each answer."""
         raise NotImplementedError
 
-    def _heard(self, partition: Partition, error: int | None) -> None:
+    def _heard(self, copy: AnyCopy, error: int | None) -> None:
         """What the controller says of it; None if it was not reached."""
 
-    def _ask_about(self, partition: Partition) -> None:
-        self._due[partition] = self._world.clock.monotonic_ms()
+    def _ask_about(self, copy: AnyCopy) -> None:
+        self._due[copy] = self._world.clock.monotonic_ms()
         self._arm()
 
     def _arm(self) -> None:
@@ -51,7 +64,7 @@ class Petitioner:
 
     def _send(self) -> None:
         now_ms = self._world.clock.monotonic_ms()
-        due = [partition for partition, due_ms in self._due.items() if due_ms <= now_ms]
+        due = [copy for copy, due_ms in self._due.items() if due_ms <= now_ms]
         question = self._request(due, now_ms)
         if question is None:
             self._arm()
@@ -60,16 +73,16 @@ class Petitioner:
         self._asking = True
         self.ask(request, lambda response: self._answered(asked, response), now_ms)
 
-    def _answered(self, asked: list[Partition], response: Message | None) -> None:
+    def _answered(self, asked: list[AnyCopy], response: Message | None) -> None:
         self._asking = False
         now_ms = self._world.clock.monotonic_ms()
         answers = () if response is None else self._errors(response)
         errors = {(bytes(topic_id), index): error for topic_id, index, error in answers}
-        for partition in asked:
-            error = errors.get((partition.topic_id, partition.index))
-            self._heard(partition, error)
-            if partition in self._due:
+        for copy in asked:
+            error = errors.get((copy.topic_id, copy.index))
+            self._heard(copy, error)
+            if copy in self._due:
                 # What was done comes with the metadata, which ends the asking.
                 is_refused = error == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-                self._due[partition] = now_ms + (REFUSED_RETRY_MS if is_refused else RETRY_MS)
+                self._due[copy] = now_ms + (REFUSED_RETRY_MS if is_refused else RETRY_MS)
         self._arm()
