@@ -71,7 +71,7 @@ def run(
     logging.basicConfig(level=settings.log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
     if links := service_links(os.environ):
         log.info(
-            "ignored %d variables that describe a service, such as %s: they are not settings", len(links), links[0]
+            "ignored variables that describe a service (%d, such as %s): they are not settings", len(links), links[0]
         )
     total = descriptors.raise_limit()
     given = descriptors.share_out(settings.limits, total)
@@ -154,7 +154,7 @@ class Broker:
         dialer.attach(turn)
         turn.settle()
         listeners = [self._listener(spec, clients, node) for spec in specs]
-        self._spare_what_stays(loop, node)
+        self._spare_what_stays(loop, node, turn)
         gc.enable()
         clients.start()
         for listener, bound in zip(listeners, sockets, strict=True):
@@ -229,13 +229,13 @@ class Broker:
                 return
             await asyncio.sleep(LEAVE_CHECK_S)
 
-    def _spare_what_stays(self, loop: asyncio.AbstractEventLoop, node: WholeNode) -> None:
+    def _spare_what_stays(self, loop: asyncio.AbstractEventLoop, node: WholeNode, turn: Turn) -> None:
         """The collector need not look again at what a start makes, which would stop the loop for milliseconds. Nor at
         thousands of partitions, which a member of a cluster opens while it runs."""
         waits = not node.serving
         if not waits or node.opening or self._freezing is None:
-            gc.freeze()
-        self._freezing = loop.call_later(FREEZE_S, self._spare_what_stays, loop, node) if waits else None
+            turn.collecting.spare_what_is_there(self._clock)
+        self._freezing = loop.call_later(FREEZE_S, self._spare_what_stays, loop, node, turn) if waits else None
 
     @staticmethod
     def _follow_limits(clients: Clients, limits: Limits) -> None:

@@ -57,7 +57,7 @@ class Turn:
         """0: nothing of this turn has come yet."""
         self._wake_sent = False
         self._idle: asyncio.Future[None] | None = None
-        self._collecting = Collecting()
+        self.collecting = Collecting()
         counts = {Lane.SYNC: sync_threads, Lane.REQUEST: REQUEST_THREADS}
         lanes = [(lane, number) for lane in Lane for number in range(counts.get(lane, 1))]
         self._threads = {
@@ -89,7 +89,7 @@ class Turn:
         """Stop the threads after the jobs they have; nothing is reported to the node any more."""
         if self._timer is not None:
             self._timer.cancel()
-        self._collecting.resume()
+        self.collecting.end()
         for queue in self._threads.values():
             queue.put(None)
         for thread in self._threads:
@@ -107,7 +107,7 @@ class Turn:
 
     def turn_ended(self) -> None:
         self.send_ready()
-        self._collecting.follow(self._node.has_long_work, self._clock)
+        self.collecting.follow(self._node.has_long_work, self._clock)
         if self._turn_begun_ns:
             self.measures.turns.add(perf_counter_ns() - self._turn_begun_ns)
             self._turn_begun_ns = 0

@@ -302,7 +302,7 @@ def test_variables_of_a_kubernetes_service_are_ignored_with_one_line(start: Star
     broker.process.terminate()
     code, _, err = broker.end()
     assert code == 0
-    assert err.count("ignored 2 variables that describe a service, such as SKIDWAY_PORT") == 1
+    assert err.count("ignored variables that describe a service (2, such as SKIDWAY_PORT): they are not settings") == 1
 
 
 def test_a_directory_that_must_have_data(tmp_path: Path) -> None:
