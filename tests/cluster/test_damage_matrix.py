@@ -1,7 +1,7 @@
 """All nodes are killed, and one copy is damaged while they are down. Whatever the damage and whoever starts first: what
 was acknowledged is there where a sound copy is, and nobody gets a shorter log where there is none.
 
-A few cases run with all tests, the whole matrix in `make chaos`.
+Two cases run in `make test`, a few more in `make test-all`, the whole matrix in `make chaos`.
 """
 
 import shutil
