@@ -146,7 +146,7 @@ def test_what_is_wrong_is_told_before_spark_starts(capsys: pytest.CaptureFixture
 def test_every_pipeline_tells_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert skidway(["pipeline", "list", "--json"]) == 0
     names = [one["name"] for one in json.loads(capsys.readouterr().out)]
-    assert names == ["archive", "aggregate", "dedupe", "route", "replay", "insights"]
+    assert names == ["archive", "merge", "aggregate", "dedupe", "route", "replay", "insights"]
     for name in names:
         assert skidway(["pipeline", "run", name, "--help"]) == 0
         assert "--topic" in capsys.readouterr().out

@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -22,6 +22,7 @@ from skidway.spark.pipelines.waiting import Waiting
 POLL_S = 0.3
 BATCH_END_TIMEOUT_S = 15.0
 OURS = "$skidway"
+TAKEN_OVER = "another driver has taken over the checkpoint; this one was silent for too long"
 START_ATTEMPTS_MAX = 5
 SLOW_START = "Python worker failed to connect back"
 """As Spark fails a query whose source is a Python process that took more than 10 seconds to start. Spark has no setting
@@ -95,7 +96,7 @@ def run(
             pipeline.finish()
         status.state = STOPPED if stop.asked else DONE
     except Exception as error:
-        status.state, status.error = FAILED, in_one_line(error)
+        status.state, status.error = FAILED, _reason(pipeline, error)
         raise
     finally:
         if not is_lost(pipeline):  # Else the file is another driver's by now.
@@ -113,6 +114,15 @@ def is_lost(pipeline: Any) -> bool:
     return holding is not None and holding.lost
 
 
+def _reason(pipeline: Any, error: Exception) -> str:
+    """Where another driver has taken over, Spark often stumbles over that driver's files first, and names those."""
+    holding = getattr(pipeline, "holding", None)
+    if holding is not None:
+        with suppress(Exception):
+            holding.permit()
+    return TAKEN_OVER if is_lost(pipeline) else in_one_line(error)
+
+
 def _watch(query: Any, status: Status, stop: Stop, changed: Callable[[], None], taken_over: Callable[[], bool]) -> None:
     seen = -1
     waiting = Waiting()
@@ -120,7 +130,7 @@ def _watch(query: Any, status: Status, stop: Stop, changed: Callable[[], None], 
     while True:
         if taken_over():
             query.stop()
-            raise LeaseLost("another driver has taken over the checkpoint; this one was silent for too long")
+            raise LeaseLost(TAKEN_OVER)
         over = query.awaitTermination(POLL_S)
         for progress in query.recentProgress:
             if progress["batchId"] > seen and progress["durationMs"].get("addBatch") is not None:
