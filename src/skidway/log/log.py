@@ -25,7 +25,7 @@ from skidway.log.doomed import DoomedSegments
 from skidway.log.durability.saved import Saved
 from skidway.log.durability.sync import SyncTicket
 from skidway.log.durability.unsynced import Unsynced
-from skidway.log.health import SOUND, Health, Quarantined, Sound
+from skidway.log.health import SOUND, Health, Quarantined, Reason, Sound
 from skidway.log.positions import ENDS_MAX, LOADED_MAX, Positions
 from skidway.log.recovery.loading import Loaded
 from skidway.log.segment import Segment, schedule_roll, unreadable
@@ -131,7 +131,7 @@ class Log:
         """The disk broke a promise: no appends until the log is opened anew."""
         self.health = health.failed(self.health, reason)
 
-    def quarantine(self, reason: str) -> None:
+    def quarantine(self, reason: Reason) -> None:
         """It is damaged: neither read nor written any more, until it begins anew."""
         self.health = health.quarantined(self.health, reason)
 

@@ -24,7 +24,7 @@ from skidway.log.durability.checkpoints import (
 from skidway.log.durability.directory_work import FilesTicket
 from skidway.log.durability.offset_files import OffsetFiles
 from skidway.log.durability.sync import snapshot_offset
-from skidway.log.health import ReadOnly
+from skidway.log.health import Damage, Quarantined, ReadOnly, reason_bytes
 from skidway.log.log import Log
 from skidway.log.recovery import settling
 from skidway.log.recovery.opening import open_log
@@ -205,7 +205,7 @@ class Logs:
         known."""
         directory = directory_name(topic, partition)
         self.disk.make_directory(directory)
-        self.disk.write_atomic(f"{directory}/{DAMAGED}", reason.encode())
+        self.disk.write_atomic(f"{directory}/{DAMAGED}", reason_bytes(Damage(reason)))
         self.directories.write_topic_id((topic, partition), topic_id).sync()
         self.disk.sync_directory(directory)
         self.disk.sync_directory("")
@@ -320,17 +320,17 @@ class Logs:
         # What was quarantined while it was served may have a tail that nobody synced.
         broken = any(isinstance(log.health, ReadOnly) or (log.quarantined and log.unsynced.segments) for log in logs)
         for log in logs:
-            if clean and log.quarantined:
-                broken |= not self._distrust(log)
+            if clean and isinstance(log.health, Quarantined):
+                broken |= not self._distrust(log, log.health)
             log.close()
         self._opened.clear()
         if clean and not broken:
             self.disk.write_atomic(CLEAN_SHUTDOWN, write_clean_shutdown(broker_epoch))
 
-    def _distrust(self, log: Log) -> bool:
+    def _distrust(self, log: Log, health: Quarantined) -> bool:
         """A clean start believes what it does not read; it has to read this one. False: the disk refused to say so."""
         try:
-            self.disk.write_atomic(f"{log.directory}/{WAS_DAMAGED}", str(log.failure).encode())
+            self.disk.write_atomic(f"{log.directory}/{WAS_DAMAGED}", reason_bytes(health.reason))
         except OSError:
             return not self.disk.exists(log.directory)
         return True

@@ -16,7 +16,7 @@ from skidway.log.durability.checkpoints import TRUNCATED, Truncated
 from skidway.log.durability.sync import SyncHistory, snapshot_offset, snapshot_path
 from skidway.log.durability.truncation_file import begin_anew, is_marked, mark
 from skidway.log.epochs import LeaderEpochs
-from skidway.log.health import SOUND, ReadOnly, begun_anew
+from skidway.log.health import SOUND, ReadOnly, at, begun_anew, reason_of
 from skidway.log.log import Log
 from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.segment import Segment, schedule_roll
@@ -105,12 +105,12 @@ def restart(log: Log, offset: int, now_ms: int) -> None:
     _end_at(log, offset, 0)
 
 
-def _failed(log: Log, error: Exception) -> StorageError:
+def _failed(log: Log, error: OSError | StorageError) -> StorageError:
     """Half done, and what is in memory is not what is on disk: only a start brings them together, or to begin anew.
     Until then nobody may read it, nor lead with it."""
-    reason = f"{log.directory} could not be truncated: {error}"
+    reason = at(f"{log.directory} could not be truncated", reason_of(error))
     log.quarantine(reason)
-    return FailedCut(reason) if isinstance(error, OSError) else StorageError(reason)
+    return FailedCut(reason.text) if isinstance(error, OSError) else StorageError(reason.text)
 
 
 def _decide(log: Log, truncated: Truncated, end_offset: int) -> None:

@@ -20,6 +20,7 @@ from skidway.broker.partitions.partition import Partition
 from skidway.broker.partitions.petitions import REFUSED_RETRY_MS, Petitioner
 from skidway.broker.world import World
 from skidway.errors import CorruptMessage, DamagedLog
+from skidway.log.health import Damage
 from skidway.metadata.image import Image
 from skidway.ports import FileSlice
 from skidway.records.batch import crc_matches, iter_headers
@@ -88,7 +89,7 @@ class DamagedCopies(Petitioner[Partition]):
         if partition in self._found and self._is_given_up(partition):
             damage, _ = self._found.pop(partition)
             self._on_quarantine(partition)
-            partition.quarantine(damage)
+            partition.quarantine(Damage(damage))
         if partition.log.quarantined and not partition.alone:
             self._given_up.add(partition)
             self._arm_look()

@@ -31,6 +31,7 @@ from skidway.errors import NotLeaderOrFollower, ProtocolError, StorageError, Unk
 from skidway.limits import Limits
 from skidway.log.directories import directory_name
 from skidway.log.durability.sync import NO_DESCRIPTORS, SyncTicket
+from skidway.log.health import DiskRefusal, Reason, reason_of
 from skidway.log.log import Log
 from skidway.log.logs import Logs
 from skidway.log.recovery import settling
@@ -194,7 +195,7 @@ class Hosting:
         for partition in self.partitions:
             partition.fail(reason)
         for life in self.lives.settling:
-            self._settled(life, reason)
+            self._settled(life, DiskRefusal(reason))
 
     def retry(self, wall_ms: int) -> None:
         """Try again what the disk refused."""
@@ -245,7 +246,7 @@ class Hosting:
                 # What came after may be on no other replica; the leader will tell.
                 log.begin_at(self._logs.offsets.watermarks.get((topic.name, index), 0))
             except (StorageError, OSError) as error:
-                settling.give_up(log, str(error))
+                settling.give_up(log, reason_of(error))
         if log.quarantined:
             self._report(PartitionQuarantined(f"{topic.name}-{index}", str(log.failure), alone))
         partition = Partition(
@@ -266,7 +267,7 @@ class Hosting:
         life = self.lives.settle(partition, config)
         self.turn.wants_sync(partition)
         if self.failure is not None:
-            self._settled(life, self.failure)
+            self._settled(life, DiskRefusal(self.failure))
 
     def _open_log(self, topic: Topic, index: int, config: TopicConfig, wall_ms: int, *, expected: bool) -> Log:
         place = (topic.name, index)
@@ -306,13 +307,13 @@ class Hosting:
             return
         if error is not None and not ticket.synced:
             partition.give_up_sync(ticket)
-            self._settled(life, str(error))
+            self._settled(life, reason_of(error))
             return
         partition.finish_sync(ticket, housekept=error is None)
         if settling.is_settled(partition.log):
             self._settled(life)
 
-    def _settled(self, life: Settling, failure: str | None = None) -> None:
+    def _settled(self, life: Settling, failure: Reason | None = None) -> None:
         """What a crash left in memory is on the disk, or never will be. The metadata may have gone on meanwhile."""
         partition, index = life.partition, life.partition.index
         if failure is not None:

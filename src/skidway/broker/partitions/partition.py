@@ -32,7 +32,7 @@ from skidway.log.directories import partition_metadata
 from skidway.log.durability import checkpointing
 from skidway.log.durability.checkpoints import PARTITION_METADATA
 from skidway.log.durability.sync import SyncTicket, mark_damaged
-from skidway.log.health import SOUND, Quarantined
+from skidway.log.health import SOUND, Damage, Quarantined
 from skidway.log.log import Log
 from skidway.log.settings import LogSettings
 from skidway.metadata.topic_configs import TopicConfig
@@ -460,11 +460,11 @@ class Partition:
         """The disk failed under it: no more writes, reads go on."""
         self.log.fail(reason)
 
-    def quarantine(self, reason: str) -> None:
+    def quarantine(self, damage: Damage) -> None:
         """Its log is damaged: neither read nor written any more, until it is begun anew."""
         assert not self.leads, "it may be all there is"
-        self.log.quarantine(reason)
-        mark_damaged(self.log.disk, self.log.directory, reason)
+        self.log.quarantine(damage)
+        mark_damaged(self.log.disk, self.log.directory, damage)
 
     def _stored(self, offset: int) -> None:
         self.advance(self.leader.on_stored(offset))

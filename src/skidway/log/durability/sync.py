@@ -11,6 +11,7 @@ from typing import Protocol
 
 from skidway.log.aborted import AbortedIndex
 from skidway.log.durability.checkpoints import DAMAGED
+from skidway.log.health import Reason, reason_bytes, reason_of
 from skidway.log.index import OffsetIndex, TimeIndex
 from skidway.log.producers import Snapshot
 from skidway.log.segment import Segment, offset_in_name, segment_name
@@ -129,7 +130,7 @@ class SyncTicket:
             self._find_files()
         except FileNotFoundError as error:
             # No sync has failed, but the next start would take what is left for all there was.
-            mark_damaged(self.disk, self.directory, str(error))
+            mark_damaged(self.disk, self.directory, reason_of(error))
             raise
         except OSError as error:
             if error.errno not in NO_DESCRIPTORS:
@@ -172,11 +173,11 @@ class SyncTicket:
                 self.disk.remove(f"{self.directory}/{name}")
 
 
-def mark_damaged(disk: Disk, directory: str, reason: str) -> None:
+def mark_damaged(disk: Disk, directory: str, reason: Reason) -> None:
     """Until the log is begun anew, nobody believes it. A disk that refuses leaves it to whoever comes upon the damage
     again."""
     with suppress(OSError):
-        disk.write_atomic(f"{directory}/{DAMAGED}", reason.encode())
+        disk.write_atomic(f"{directory}/{DAMAGED}", reason_bytes(reason))
 
 
 def snapshot_path(directory: str, offset: int) -> str:

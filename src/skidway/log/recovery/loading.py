@@ -22,6 +22,7 @@ from skidway.errors import StorageError
 from skidway.log.durability.checkpoints import ACCEPT_LOSS, DAMAGED, TRUNCATED, WAS_DAMAGED, Truncated
 from skidway.log.durability.sync import snapshot_offset
 from skidway.log.epochs import LeaderEpochs
+from skidway.log.health import Damage, Reason, at, reason_from_bytes, reason_of
 from skidway.log.producers import Producers
 from skidway.log.recovery.log_files import LogFiles
 from skidway.log.recovery.proof import Proof
@@ -46,7 +47,7 @@ class Loaded(msgspec.Struct):
     """Whether the file says the same."""
     cuts: list[str] = msgspec.field(default_factory=list)
     """What was cut off and why, for the operator."""
-    quarantine: str | None = None
+    quarantine: Reason | None = None
     saved_start: int = 0
     """The start offset that the files tell, which may be below the first file's."""
 
@@ -91,7 +92,7 @@ class Loader:
                 return self._load(recovery_point, start_offset)
         except OSError as error:
             # One unreadable directory must not keep the others from being served.
-            return self._quarantined([], start_offset or 0, str(error))
+            return self._quarantined([], start_offset or 0, reason_of(error))
 
     def _accept_loss(self, recovery_point: int, start_offset: int | None) -> Loaded:
         """Believe nothing but the batches: everything is read, and cut where it cannot be read any further."""
@@ -127,7 +128,7 @@ class Loader:
         try:
             files.finish_swaps()
         except StorageError as error:
-            return self._quarantined(files.find_segments(), start_offset or 0, str(error))
+            return self._quarantined(files.find_segments(), start_offset or 0, reason_of(error))
         files.tidy()
         snapshot, snapshot_start = proof.restore_snapshot(files, self._producers, recovery_point)
         start_offset = max(start_offset or 0, snapshot_start)
@@ -144,14 +145,16 @@ class Loader:
             segments = []
         if not segments:
             if proof.known > 0:
-                return self._quarantined(segments, start_offset, "its segment files are missing")
+                return self._quarantined(segments, start_offset, Damage("its segment files are missing"))
             segments = [files.new_segment(start_offset, settings.index_interval_bytes)]
         tail = Tail(files, proof, settings, self._producers, snapshot, clean=self.clean, intact=self.intact)
         try:
             epochs = tail.read_epochs(segments)
             end_offset, scanned = tail.replay(segments, epochs)
-        except (Unproven, StorageError) as error:
-            return self._quarantined(segments, start_offset, str(error))
+        except Unproven as error:
+            return self._quarantined(segments, start_offset, Damage(str(error)))
+        except StorageError as error:
+            return self._quarantined(segments, start_offset, reason_of(error))
         _add_unwritten(epochs, tail.saved_epochs, end_offset, truncated)
         start, segments, end_offset = self._place_start(start_offset, segments, end_offset)
         epochs.forget_before(start)
@@ -176,18 +179,18 @@ class Loader:
         """What was damaged is read, also after a clean stop, and no loss of power explains what is wrong with it."""
         self.intact, self.clean = self.intact or was_damaged, self.clean and not was_damaged
 
-    def _visible_damage(self, segments: list[Segment], start_offset: int) -> str:
+    def _visible_damage(self, segments: list[Segment], start_offset: int) -> Reason | None:
         """What is wrong with it, before any of it is read."""
         if DAMAGED in self._files.names:
-            reason = self._files.disk.read(f"{self._files.directory}/{DAMAGED}").decode(errors="replace")
-            return f"it was found damaged before: {reason}"
+            reason = reason_from_bytes(self._files.disk.read(f"{self._files.directory}/{DAMAGED}"))
+            return at("it was found damaged before", reason)
         if segments and self._proof.lost_first_file(self._files, segments[0].base_offset, start_offset):
             missing = f"offsets {start_offset} to {segments[0].base_offset} are missing, and nobody deleted them"
-            return f"{missing}: its first file is gone"
-        return ""
+            return Damage(f"{missing}: its first file is gone")
+        return None
 
-    def _missing_beginning(self, segments: list[Segment]) -> str:
-        reason = f"it starts at {segments[0].base_offset}"
+    def _missing_beginning(self, segments: list[Segment]) -> Reason:
+        reason = Damage(f"it starts at {segments[0].base_offset}")
         if self.intact:
             self._files.remember_damage(reason)
         return reason
@@ -214,14 +217,14 @@ class Loader:
             self._files.drop([segment])
         return start, new, start
 
-    def _quarantined(self, segments: list[Segment], start_offset: int, reason: str) -> Loaded:
+    def _quarantined(self, segments: list[Segment], start_offset: int, reason: Reason) -> Loaded:
         files, proof = self._files, self._proof
         base = segments[0].base_offset if segments else 0
         start = max(start_offset, base)
         end = max(proof.proven, start)
         if not segments:
             segments = [Segment(files.disk, files.directory, end, 0, files.now_ms)]
-        why = f"{files.directory} below offset {proof.known}: {reason}"
+        why = at(f"{files.directory} below offset {proof.known}", reason)
         return Loaded(
             segments, self._producers, LeaderEpochs(), start, end, proof.proven, 0, files.truncated, quarantine=why
         )

@@ -7,6 +7,7 @@ from skidway.log.compaction.swapping import INDEX_SUFFIXES, REBUILT_SUFFIXES, SE
 from skidway.log.durability.checkpoints import NEVER_TRUNCATED, TRUNCATED, WAS_DAMAGED, read_truncated
 from skidway.log.durability.sync import empty, snapshot_offset, snapshot_path
 from skidway.log.durability.truncation_file import begin_anew
+from skidway.log.health import Damage, reason_bytes
 from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.segment import Segment, find_segments, offset_in_name
 from skidway.ports import Disk
@@ -100,11 +101,11 @@ class LogFiles:
                 self.names.remove(name)
                 self.disk.remove(path)
 
-    def remember_damage(self, reason: str) -> None:
+    def remember_damage(self, reason: Damage) -> None:
         """The next start may come after a loss of power, which would explain a bad batch. It does not explain this one.
         A disk that refuses the file leaves the log quarantined in this run all the same."""
         with suppress(OSError):
-            self.disk.write_atomic(f"{self.directory}/{WAS_DAMAGED}", reason.encode())
+            self.disk.write_atomic(f"{self.directory}/{WAS_DAMAGED}", reason_bytes(reason))
 
     # Segments.
 

@@ -3,7 +3,7 @@
 A log that was opened without it is settled by an ordinary sync ticket, on any thread; until then it is nobody's.
 """
 
-from skidway.log.health import SOUND
+from skidway.log.health import SOUND, Reason, at, reason_of
 from skidway.log.log import Log
 
 
@@ -18,13 +18,13 @@ def settle(log: Log) -> None:
     try:
         ticket.run()
     except OSError as error:
-        give_up(log, str(error))
+        give_up(log, reason_of(error))
         return
     log.finish_sync(ticket)
 
 
-def give_up(log: Log, reason: str) -> None:
+def give_up(log: Log, reason: Reason) -> None:
     """The disk did not take it: the log is neither served nor cut."""
     assert log.health is SOUND, "nobody else has it yet"
-    log.quarantine(f"{log.directory} above offset {log.synced_offset}: {reason}")
+    log.quarantine(at(f"{log.directory} above offset {log.synced_offset}", reason))
     log.end_offset = log.high_watermark = max(log.synced_offset, log.start_offset)

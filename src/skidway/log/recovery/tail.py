@@ -6,6 +6,7 @@ from skidway.limits import INT64_MAX
 from skidway.log import markers
 from skidway.log.durability.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
 from skidway.log.epochs import LeaderEpochs
+from skidway.log.health import Damage
 from skidway.log.producers import Producers
 from skidway.log.recovery.log_files import LogFiles
 from skidway.log.recovery.proof import Proof
@@ -145,7 +146,7 @@ class Tail:
         is_last = number + 1 == len(segments)
         if self._intact and not (is_last and is_unfinished_append(segment, size, end_offset)):
             reason = f"from offset {end_offset} on it cannot be read, and no crash explains it: {why}"
-            self._files.remember_damage(reason)
+            self._files.remember_damage(Damage(reason))
             raise Unproven(reason)
         self._files.note_cut(
             end_offset, segments[number:], size, "an append that a kill or a loss of power interrupted"

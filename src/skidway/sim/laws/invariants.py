@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from skidway.broker.node import Node
+from skidway.log.health import Damage, Quarantined
 from skidway.log.log import Log
 from skidway.sim.laws.brokers import BrokerLaws
 from skidway.sim.laws.elections import ElectionLaws
@@ -133,8 +134,9 @@ class Invariants:
                 continue
             known.add(name)
             self._cuts[host.name, host.life, name] = log.saved.truncated.count
-            if log.quarantined:
-                if "[Errno" not in str(log.failure) and self._is_alone and not self.is_lost(host, log):
+            if isinstance(log.health, Quarantined):
+                is_damaged = isinstance(log.health.reason, Damage)
+                if is_damaged and self._is_alone and not self.is_lost(host, log):
                     raise Violation("quarantine", f"{host.name} {name}: {log.failure}")
                 continue
             self._check_kept(host, name, log)
