@@ -174,7 +174,7 @@ class Node:
         """Stop for good. `clean`: with everything on the disk and the marker that says so; `run` may do the jobs it
         gets side by side."""
         # Logs that were not opened were not recovered either: after a crash nobody may believe them yet.
-        known = self.serving or self.logs.clean
+        known = (self.serving and not self.logs.found) or self.logs.clean
         sound = self.failure is None and not self.last_run.sync_failed
         broker_epoch = self.broker_epoch if self.broker_epoch >= 0 else self.logs.clean_epoch
         self.logs.close(clean=clean and known and sound, run=run, broker_epoch=broker_epoch)

@@ -19,7 +19,11 @@ from skidway.limits import Limits
 from skidway.log.logs import Logs
 from skidway.metadata.image import Image
 from skidway.replica.role import PartitionRole
+from skidway.runtime.timers import Timer
 from skidway.wire.message import Message
+
+RETRY_MS = 1_000
+"""So long after a partition could not be opened for a reason that may pass (too many open files) it is tried again."""
 
 
 class Relay:
@@ -45,6 +49,7 @@ class Relay:
         self._last_run = last_run
         self._on_limits = on_limits
         """Bounds were changed at run time."""
+        self._retry_timer: Timer | None = None
 
     # Syncs.
 
@@ -82,6 +87,7 @@ class Relay:
         """The files that say where logs begin were written."""
         self.waiting.look_at_deletions()
         self.rooms.followers.on_starts_saved()
+        self._note_opened()
 
     def on_files_removed(self, partition: Partition, error: FileNotFoundError) -> None:
         """Somebody removed files of a partition that is open. What was written there since is in no file: nobody gets
@@ -123,13 +129,19 @@ class Relay:
     # Partitions, and the metadata about them.
 
     def on_started(self) -> None:
-        """All partitions are open."""
+        """All partitions are open, but for those that could not be opened yet."""
         self._world.serving = True
-        if self._logs.offsets.save_shortened():
-            self._last_run.note_opened()
+        self._note_opened()
         for coordinators in self.rooms.coordinators.values():
             coordinators.start()
         self.rooms.registration.tell()
+
+    def _note_opened(self) -> None:
+        """What was torn is cut, in all logs."""
+        if self._last_run.has_opened or not self._world.serving or self._logs.found:
+            return
+        if self._logs.offsets.save_shortened():
+            self._last_run.note_opened()
 
     def on_role_changed(self, partition: Partition) -> None:
         """It has another leader, or its leader a new epoch."""
@@ -146,6 +158,12 @@ class Relay:
 
     def on_missing(self, copy: MissingCopy, *, was_here: bool) -> None:
         self.rooms.damaged.lost.on_missing(copy, was_here=was_here)
+        if not was_here and (self._retry_timer is None or not self._retry_timer.armed):
+            self._retry_timer = self._world.timers.at(self._world.clock.monotonic_ms() + RETRY_MS, self._retry)
+
+    def _retry(self) -> None:
+        if self._world.failure is None:
+            self.rooms.hosting.retry(self._world.clock.wall_ms())
 
     def on_replicas_changed(self, partition: Partition, before: PartitionRole) -> None:
         self.rooms.in_sync.on_metadata(partition, before)

@@ -183,6 +183,11 @@ class Logs:
         self._opened[key] = log
         return log
 
+    def put_back(self, topic: str, partition: int, topic_id: bytes) -> None:
+        """It could not be served after all: as if it had not been loaded yet, to be loaded another time."""
+        self._opened.pop((topic, partition)).close()
+        self.found[topic, partition] = topic_id
+
     def load_or_create(
         self,
         topic: str,
@@ -256,16 +261,6 @@ class Logs:
         self.offsets.forget(key)
         self.directories.delete(key, now_ms)
 
-    def is_unborn(self, topic: str, partition: int) -> bool:
-        """Whether a crash caught a found partition before its first sync: whose it was, nobody knows.
-
-        The topic id is synced with the first batch and before the first snapshot, so nothing in it was promised.
-        """
-        if self.found[topic, partition] is not None or self.offsets.watermarks.get((topic, partition), 0) > 0:
-            return False
-        names = self.disk.list(directory_name(topic, partition))
-        return not any(snapshot_offset(name) is not None for name in names)
-
     def set_aside(self, topic: str, partition: int) -> str:
         """Take a partition out that was found on disk and that no topic knows, but keep its data; returns its name."""
         del self.found[topic, partition]
@@ -334,6 +329,17 @@ class Logs:
         except OSError:
             return not self.disk.exists(log.directory)
         return True
+
+
+def is_unborn(logs: Logs, key: TopicPartition) -> bool:
+    """Whether a crash caught a found partition before its first sync: whose it was, nobody knows.
+
+    The topic id is synced with the first batch and before the first snapshot, so nothing in it was promised.
+    """
+    if logs.found[key] is not None or logs.offsets.watermarks.get(key, 0) > 0:
+        return False
+    names = logs.disk.list(directory_name(*key))
+    return not any(snapshot_offset(name) is not None for name in names)
 
 
 def run_all(actions: list[Action]) -> None:

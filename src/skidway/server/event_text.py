@@ -52,6 +52,7 @@ from skidway.broker.partitions.news import (
     FilesChanged,
     PartitionMetadataRewritten,
     PartitionOffline,
+    PartitionOpened,
     PartitionQuarantined,
     PartitionUnavailable,
     StrayLogKept,
@@ -201,6 +202,8 @@ def _line_of_partition(event: Event) -> str:
     match event:
         case PartitionOffline(partition, why):
             return f"{partition} is offline: {why}"
+        case PartitionOpened(partition):
+            return f"{partition} is open again"
         case PartitionQuarantined(_, why, alone):
             return f"quarantined: the broker neither serves nor truncates it: {why}{ALONE if alone else ''}"
         case PartitionUnavailable(partition):

@@ -5,12 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from nodes_together import Cluster, create, made, produce
+from nodes_together import Cluster, create, made, produce, read
 
+from skidway.broker import relay
 from skidway.broker.partitions import lost_copies, opening
 from skidway.broker.partitions.lives import Settling
 from skidway.broker.upkeep.syncs import SyncJob
 from skidway.log.durability import checkpointing
+from skidway.log.positions import Positions
 from skidway.metadata.image import LOST_DIRECTORY
 from skidway.runtime.jobs import Job
 from skidway.sim.world.disk import SimDisk
@@ -147,9 +149,11 @@ def test_a_copy_that_was_given_up_is_still_so_after_a_restart() -> None:
 class Closed:
     """The directory of a partition that the disks of some nodes do not open."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, error: int, names: tuple[str, ...] = ("list", "read", "open")
+    ) -> None:
         self.disks: list[SimDisk] = []
-        for name in ("list", "read", "open"):
+        for name in names:
             monkeypatch.setattr(SimDisk, name, self._unless_closed(getattr(SimDisk, name), error))
 
     def _unless_closed(self, as_ever: Callable[..., Any], error: int) -> Callable[..., Any]:
@@ -249,3 +253,98 @@ def test_a_directory_that_vanished_after_it_could_not_be_opened_is_not_begun_ane
         pair.maintain()
     assert pair.lost, "empty, it would lead, and the other be cut to nothing"
     assert pair.standing == (-1, [], [pair.second])
+
+
+# --- too many open files: a shortage, no damage ---
+
+
+@pytest.mark.parametrize("call", ["list", "read", "open"])
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_a_log_that_finds_no_free_descriptor_waits_for_one(
+    monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    cluster = made(size=1)
+    for topic in ("t", "u"):
+        create(cluster, topic, replicas=1, flush="sync")
+        assert produce(cluster, topic, b"a") == 0
+    disk = cluster.disks[1]
+    cluster.kill(1, power_lost=True)
+    closed = Closed(monkeypatch, code, (call,))
+    closed.disks.append(disk)
+    cluster.restart(1)
+    node = cluster.nodes[1]
+    cluster.until(lambda: node.rooms.hosting.started and not node.rooms.registration.fenced)
+    assert (produce(cluster, "t", b"b", by=1), produce(cluster, "u", b"b", by=1)) == (56, 0), "others are served"
+    assert cluster.told[1].count(f"t-0 is offline: [Errno {code}] closed") == 1, cluster.told[1]
+    closed.disks.clear()
+    cluster.pass_time(2 * relay.RETRY_MS)
+    assert produce(cluster, "t", b"c") == 0
+    assert read(cluster, 1, "t") == [b"a", b"c"]
+    assert "t-0 is open again" in cluster.events[1]
+    assert not [line for line in cluster.told[1] if "quarantined" in line]
+
+
+def test_nor_is_a_log_damaged_that_finds_none_for_its_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, victim = cluster_with("t")
+    assert produce(cluster, "t", b"a") == 0
+    cluster.until(lambda: cluster.agree("t"))
+    really_place = Positions.place_watermark
+    refused: list[int] = []
+
+    def refuse(positions: Positions, offset: int) -> None:
+        if len(refused) < 2 and positions.tail[1].directory == "t-0":
+            refused.append(offset)
+            raise OSError(errno.EMFILE, "Too many open files")
+        really_place(positions, offset)
+
+    cluster.kill(victim)
+    cluster.disks[victim].kill()
+    monkeypatch.setattr(Positions, "place_watermark", refuse)
+    cluster.restart(victim)
+    cluster.until(lambda: cluster.nodes[victim].rooms.hosting.started)
+    cluster.pass_time(5 * relay.RETRY_MS)
+    assert len(refused) == 2
+    assert produce(cluster, "t", b"b") == 0
+    cluster.until(lambda: cluster.agree("t"))
+    assert not [line for line in cluster.told[victim] if "quarantined" in line]
+
+
+def test_a_log_that_was_not_opened_since_a_crash_is_not_believed_after_a_clean_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = made(size=1)
+    create(cluster, "t", replicas=1, flush="sync")
+    assert produce(cluster, "t", b"a") == 0
+    disk = cluster.disks[1]
+    cluster.kill(1, power_lost=True)
+    closed = Closed(monkeypatch, errno.EMFILE)
+    closed.disks.append(disk)
+    cluster.restart(1)
+    node = cluster.nodes[1]
+    cluster.until(lambda: node.rooms.hosting.started and not node.rooms.registration.fenced)
+    cluster.pass_time(3 * relay.RETRY_MS)
+    assert not node.last_run.has_opened, "its tail may be torn, and a kill would not explain that"
+    cluster.stop(1)
+    closed.disks.clear()
+    assert not disk.exists(".kafka_cleanshutdown")
+    cluster.restart(1)
+    cluster.until(cluster.ready)
+    cluster.until(lambda: cluster.nodes[1].last_run.has_opened)
+    assert read(cluster, 1, "t") == [b"a"]
+
+
+def test_all_logs_count_as_opened_when_the_last_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = made(size=1)
+    create(cluster, "t", replicas=1)
+    assert produce(cluster, "t", b"a") == 0
+    cluster.pass_time(1_000)
+    cluster.kill(1, power_lost=True)
+    closed = Closed(monkeypatch, errno.EMFILE)
+    closed.disks.append(cluster.disks[1])
+    cluster.restart(1)
+    node = cluster.nodes[1]
+    cluster.until(lambda: node.rooms.hosting.started and not node.rooms.registration.fenced)
+    closed.disks.clear()
+    cluster.pass_time(2 * relay.RETRY_MS)
+    node.maintain(cluster.clock.now_ms, cluster.clock.wall_ms())
+    cluster.until(lambda: node.last_run.has_opened)

@@ -10,7 +10,7 @@ from skidway.log import retention, truncation
 from skidway.log.directories import partition_metadata
 from skidway.log.durability import checkpointing
 from skidway.log.log import Log
-from skidway.log.logs import Logs
+from skidway.log.logs import Logs, is_unborn
 from skidway.log.settings import LogSettings
 from skidway.records.batch import read_header
 from skidway.records.record import Record, build_batch
@@ -380,7 +380,7 @@ def test_a_partition_whose_metadata_is_damaged_or_missing_belongs_to_its_topic_a
         if data is not None:
             disk.write_atomic("orders-0/partition.metadata", data)
         logs = Logs(disk)
-        assert not logs.is_unborn("orders", 0)
+        assert not is_unborn(logs, ("orders", 0))
         is_readable = logs.found["orders", 0] == ID
         assert bool(logs.claim("orders", 0, ID)) != is_readable
         log = logs.load("orders", 0, SETTINGS, 0, ID)

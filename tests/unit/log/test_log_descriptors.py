@@ -1,17 +1,23 @@
 """Files that a log keeps open: few, whatever is appended, and too many of them elsewhere is a trouble that passes."""
 
 import errno
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
-from log_by_hand import append, headers, open_log, sync
+from log_by_hand import NOW, append, commit, headers, open_log, sync
 
 from skidway.errors import StorageError
+from skidway.log import truncation
 from skidway.log.durability import checkpointing, saved, unsynced
 from skidway.log.log import Log
 from skidway.log.recovery import opening
 from skidway.log.settings import LogSettings
 from skidway.server.disk import RealDisk
+from skidway.sim.world.disk import SimDisk
 
 TINY = LogSettings(segment_bytes=150)
 
@@ -139,3 +145,64 @@ def test_a_directory_that_cannot_be_opened_is_no_failed_sync(
     assert not failed
     checkpointing.save(log)
     log.close()
+
+
+class ShortOnce:
+    """From a disk's n-th use on, for some uses, no file can be opened."""
+
+    NAMES = ("open", "read", "list", "write_atomic", "sync_directory")
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, disk: SimDisk, begin: int, code: int) -> None:
+        self.uses, self.begin, self.code = 0, begin, code
+        for name in self.NAMES:
+            monkeypatch.setattr(disk, name, self._counted(getattr(disk, name)))
+
+    def _counted(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            self.uses += 1
+            if self.uses > self.begin:
+                raise OSError(self.code, "Too many open files")
+            return act(*arguments, **options)
+
+        return counted
+
+
+def closed_log(seed: int) -> SimDisk:
+    """A log of several segments, after a loss of power that may have torn its end, with a truncation half done."""
+    disk = SimDisk()
+    log = open_log(disk, TINY)
+    for _ in range(6):
+        append(log)
+    commit(log)
+    checkpointing.save(log)
+    for _ in range(3):
+        append(log)
+    sync(log)
+    truncation.truncate(log, 8, NOW)
+    append(log)
+    append(log)
+    disk.crash(Random(seed))
+    return disk
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_log_that_cannot_be_opened_now_is_as_good_later(
+    monkeypatch: pytest.MonkeyPatch, code: int, seed: int
+) -> None:
+    ends: set[int] = set()
+    for begin in range(1_000):
+        disk = closed_log(seed)
+        with monkeypatch.context() as patched:
+            short = ShortOnce(patched, disk, begin, code)
+            with suppress(OSError):
+                log = open_log(disk, TINY, clean=False)
+                assert short.uses <= begin, "nobody takes what it could not read for what is there"
+                break
+        log = open_log(disk, TINY, clean=False)
+        assert log.failure is None, f"after {begin} uses"
+        ends.add(log.end_offset)
+    assert begin > 5
+    assert ends == {log.end_offset}
+    assert log.end_offset >= 8
+    assert log.failure is None

@@ -57,6 +57,7 @@ from skidway.broker.partitions.news import (
     FilesChanged,
     PartitionMetadataRewritten,
     PartitionOffline,
+    PartitionOpened,
     PartitionQuarantined,
     PartitionUnavailable,
     StrayLogKept,
@@ -193,6 +194,7 @@ LINES: list[tuple[Event, str]] = [
     (FollowerOffline("t-0", "why"), "t-0: offline, it accepts no writes: why"),
     (FetchedNotStored("t-0", 2, "why"), "t-0: cannot store what node 2 sent, this broker retries later: why"),
     (PartitionOffline("t-0", "why"), "t-0 is offline: why"),
+    (PartitionOpened("t-0"), "t-0 is open again"),
     (
         PartitionQuarantined("t-0", "t-0: why", alone=False),
         "quarantined: the broker neither serves nor truncates it: t-0: why",

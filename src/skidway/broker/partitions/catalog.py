@@ -1,22 +1,30 @@
 """The partitions this node hosts, by topic name and by topic id.
 
-Where a partition is asked for that exists elsewhere, the answer is that this node is no replica of it.
+Where a partition is asked for that exists elsewhere, the answer is that this node is no replica of it. Where it should
+be here and could not be opened, the answer says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from skidway.broker.partitions.partition import Partition
-from skidway.errors import NotLeaderOrFollower, ProtocolError, UnknownTopicId, UnknownTopicOrPartition
+from skidway.errors import (
+    NotLeaderOrFollower,
+    ProtocolError,
+    StorageError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from skidway.metadata.image import Image, Topic
 
 
 class Partitions:
-    __slots__ = ("_by_id", "_by_name", "_image")
+    __slots__ = ("_by_id", "_by_name", "_image", "_why_missing")
 
-    def __init__(self, image: Image) -> None:
+    def __init__(self, image: Image, why_missing: Callable[[bytes, int], str | None]) -> None:
         self._image = image
+        self._why_missing = why_missing
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[bytes, dict[int, Partition]] = {}
 
@@ -48,10 +56,11 @@ class Partitions:
     def get(self, topic_id: bytes, index: int) -> Partition | None:
         return self._by_id.get(topic_id, {}).get(index)
 
-    @staticmethod
-    def _not_here(topic: Topic | None, name: str, index: int) -> ProtocolError:
+    def _not_here(self, topic: Topic | None, name: str, index: int) -> ProtocolError:
         if topic is None or not 0 <= index < len(topic.partitions):
             return UnknownTopicOrPartition(f"no partition {index} of topic {name} here")
+        if (why := self._why_missing(topic.id, index)) is not None:
+            return StorageError(f"partition {index} of topic {name} cannot be opened here, the broker retries: {why}")
         return NotLeaderOrFollower(f"partition {index} of topic {name} is on other nodes")
 
     def of_topic(self, topic: str) -> list[Partition]:

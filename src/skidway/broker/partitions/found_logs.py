@@ -12,7 +12,7 @@ from skidway.broker.partitions.whereabouts import Whereabouts
 from skidway.log.compaction.swapping import SEGMENT_SUFFIXES
 from skidway.log.directories import directory_name
 from skidway.log.durability.checkpoints import DAMAGED, LEADER_EPOCHS, PARTITION_METADATA, TRUNCATED, WAS_DAMAGED
-from skidway.log.logs import Logs
+from skidway.log.logs import Logs, is_unborn
 from skidway.metadata.image import Image
 from skidway.ports import Clock
 from skidway.replica.news import LogSetAside
@@ -50,13 +50,13 @@ class FoundLogs:
     def sort_out(self, name: str, index: int) -> None:
         """A log that is not what the metadata means by its name gives the name up."""
         logs, topic = self._logs, self._image.topics.get(name)
-        topic_id = logs.found[name, index]
+        topic_id = self._topic_id_of(name, index)
         if topic is not None and topic_id not in self._removed and self._whereabouts.is_hosted(name, index, topic.id):
             damage = logs.claim(name, index, topic.id)
             if damage is not None:
                 self._report(PartitionMetadataRewritten(directory_name(name, index), damage))
                 return
-        unborn = logs.is_unborn(name, index)
+        unborn = is_unborn(logs, (name, index))
         if topic_id in self._removed or (
             unborn and logs.directories.is_empty((name, index)) and self._is_ours(name, index)
         ):
@@ -77,6 +77,13 @@ class FoundLogs:
     def forget_others(self) -> None:
         """Everything is sorted out: what was saved about logs that are not here any more is of no use."""
         self._logs.forget_others(self._whereabouts.is_hosted)
+
+    def _topic_id_of(self, name: str, index: int) -> bytes | None:
+        """What could not be read at the start is looked at again."""
+        found, key = self._logs.found, (name, index)
+        if found[key] is None:
+            found[key] = self._logs.directories.read_topic_id(key)
+        return found[key]
 
     def _is_ours(self, name: str, index: int) -> bool:
         """Whether nothing is in a directory but what a broker puts there: somebody else's files are never deleted."""

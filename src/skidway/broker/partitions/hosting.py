@@ -20,7 +20,7 @@ from skidway.broker.partitions.catalog import Partitions
 from skidway.broker.partitions.found_logs import FoundLogs
 from skidway.broker.partitions.lives import Lives, Opening, Settling
 from skidway.broker.partitions.lost_copies import MissingCopy
-from skidway.broker.partitions.news import PartitionOffline, PartitionQuarantined
+from skidway.broker.partitions.news import PartitionOffline, PartitionOpened, PartitionQuarantined
 from skidway.broker.partitions.opening import OpeningAtStart
 from skidway.broker.partitions.partition import Partition, log_settings
 from skidway.broker.partitions.producer_budget import ProducerBudget
@@ -97,8 +97,8 @@ class Hosting:
         self._observer = observer
         self._report = report
         self.image = Image()
-        self.partitions = Partitions(self.image)
         self.lives = Lives()
+        self.partitions = Partitions(self.image, self.lives.why_missing)
         self.backlog = Backlog(clock, turn.on_work)
         self.topic_settings = TopicSettings(settings, limits, self.image, logs, observer.on_limits_changed)
         self.whereabouts = Whereabouts(settings.node_id, self.image, self.partitions)
@@ -229,25 +229,16 @@ class Hosting:
         expected = expected or self.lives.was_expected(topic.id, index)
         try:
             log = self._open_log(topic, index, config, wall_ms, expected=expected)
+            for cut in log.cuts:
+                self._report(LogCut(log.directory, cut))
+            self._begin(log, topic, index)
         except (StorageError, OSError) as error:
-            if self.lives.why_missing(topic.id, index) is None:
-                self._report(PartitionOffline(f"{topic.name}-{index}", str(error)))
-            self.lives.miss((topic.id, index), str(error), expected=expected)
-            was_here = expected and isinstance(error, OSError) and error.errno not in NO_DESCRIPTORS
-            self._observer.on_missing(MissingCopy(topic.name, topic.id, index), was_here=was_here)
+            self._miss(topic, index, error, expected=expected)
             return
-        for cut in log.cuts:
-            self._report(LogCut(log.directory, cut))
-        alone = self.whereabouts.is_only_here(topic, index)
-        if alone:
-            log.producers.transactions.commit(log.high_watermark)
-        elif not log.quarantined:
-            try:
-                # What came after may be on no other replica; the leader will tell.
-                log.begin_at(self._logs.offsets.watermarks.get((topic.name, index), 0))
-            except (StorageError, OSError) as error:
-                settling.give_up(log, reason_of(error))
+        if self.lives.why_missing(topic.id, index) is not None:
+            self._report(PartitionOpened(f"{topic.name}-{index}"))
         if log.quarantined:
+            alone = self.whereabouts.is_only_here(topic, index)
             self._report(PartitionQuarantined(f"{topic.name}-{index}", str(log.failure), alone))
         partition = Partition(
             topic.name,
@@ -287,6 +278,30 @@ class Hosting:
         return self._logs.load_or_create(
             *place, topic.id, log_settings(config), wall_ms, sync=False, may_be_short=may_be_short
         )
+
+    def _begin(self, log: Log, topic: Topic, index: int) -> None:
+        """Find what is committed. OSError when too many files are open: then the log was not opened."""
+        if self.whereabouts.is_only_here(topic, index):
+            log.producers.transactions.commit(log.high_watermark)
+            return
+        if log.quarantined:
+            return
+        try:
+            # What came after may be on no other replica; the leader will tell.
+            log.begin_at(self._logs.offsets.watermarks.get((topic.name, index), 0))
+        except (StorageError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS:
+                self._logs.put_back(topic.name, index, topic.id)
+                raise
+            settling.give_up(log, reason_of(error))
+
+    def _miss(self, topic: Topic, index: int, error: StorageError | OSError, *, expected: bool) -> None:
+        """It could not be opened."""
+        if self.lives.why_missing(topic.id, index) is None:
+            self._report(PartitionOffline(f"{topic.name}-{index}", str(error)))
+        self.lives.miss((topic.id, index), str(error), expected=expected)
+        was_here = expected and isinstance(error, OSError) and error.errno not in NO_DESCRIPTORS
+        self._observer.on_missing(MissingCopy(topic.name, topic.id, index), was_here=was_here)
 
     def _admit(self, partition: Partition, topic: Topic) -> None:
         self.lives.serve(partition)

@@ -10,6 +10,12 @@ class PartitionOffline(Struct, frozen=True):
     why: str
 
 
+class PartitionOpened(Struct, frozen=True):
+    """It was offline, and its log could be opened now."""
+
+    partition: str
+
+
 class PartitionQuarantined(Struct, frozen=True):
     """Its log cannot be believed."""
 
@@ -61,6 +67,7 @@ class PartitionMetadataRewritten(Struct, frozen=True):
 
 PartitionNews = (
     PartitionOffline
+    | PartitionOpened
     | PartitionQuarantined
     | PartitionUnavailable
     | CopyRestored

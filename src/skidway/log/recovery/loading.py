@@ -20,7 +20,7 @@ import msgspec
 
 from skidway.errors import StorageError
 from skidway.log.durability.checkpoints import ACCEPT_LOSS, DAMAGED, TRUNCATED, WAS_DAMAGED, Truncated
-from skidway.log.durability.sync import snapshot_offset
+from skidway.log.durability.sync import NO_DESCRIPTORS, snapshot_offset
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.health import Damage, Reason, at, reason_from_bytes, reason_of
 from skidway.log.producers import Producers
@@ -78,6 +78,7 @@ class Loader:
         return self._files.made_segment
 
     def load(self, recovery_point: int, start_offset: int | None, committed: int = 0) -> Loaded:
+        """OSError when too many files are open: nothing is known of the log, and it can be loaded another time."""
         files = self._files
         self._proof.committed = committed
         try:
@@ -91,6 +92,8 @@ class Loader:
                 self._producers.clear()
                 return self._load(recovery_point, start_offset)
         except OSError as error:
+            if error.errno in NO_DESCRIPTORS:
+                raise
             # One unreadable directory must not keep the others from being served.
             return self._quarantined([], start_offset or 0, reason_of(error))
 

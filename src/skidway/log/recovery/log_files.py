@@ -1,11 +1,9 @@
 """The files of one log as a start finds them: tidied, completed where a crash interrupted, cut where they are torn."""
 
-from contextlib import suppress
-
 from skidway.errors import StorageError
 from skidway.log.compaction.swapping import INDEX_SUFFIXES, REBUILT_SUFFIXES, SEGMENT_SUFFIXES, finish_swaps
 from skidway.log.durability.checkpoints import NEVER_TRUNCATED, TRUNCATED, WAS_DAMAGED, read_truncated
-from skidway.log.durability.sync import empty, snapshot_offset, snapshot_path
+from skidway.log.durability.sync import NO_DESCRIPTORS, empty, snapshot_offset, snapshot_path
 from skidway.log.durability.truncation_file import begin_anew
 from skidway.log.health import Damage, reason_bytes
 from skidway.log.producers import CorruptSnapshot, Producers
@@ -103,9 +101,13 @@ class LogFiles:
 
     def remember_damage(self, reason: Damage) -> None:
         """The next start may come after a loss of power, which would explain a bad batch. It does not explain this one.
-        A disk that refuses the file leaves the log quarantined in this run all the same."""
-        with suppress(OSError):
+        A disk that refuses the file leaves the log quarantined in this run all the same. OSError when too many files
+        are open."""
+        try:
             self.disk.write_atomic(f"{self.directory}/{WAS_DAMAGED}", reason_bytes(reason))
+        except OSError as error:
+            if error.errno in NO_DESCRIPTORS:
+                raise
 
     # Segments.
 

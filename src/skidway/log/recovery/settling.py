@@ -3,6 +3,7 @@
 A log that was opened without it is settled by an ordinary sync ticket, on any thread; until then it is nobody's.
 """
 
+from skidway.log.durability.sync import NO_DESCRIPTORS
 from skidway.log.health import SOUND, Reason, at, reason_of
 from skidway.log.log import Log
 
@@ -12,12 +13,14 @@ def is_settled(log: Log) -> bool:
 
 
 def settle(log: Log) -> None:
-    """On the owner's thread."""
+    """On the owner's thread. OSError when too many files are open: nothing is lost."""
     if is_settled(log) or (ticket := log.begin_sync()) is None:
         return
     try:
         ticket.run()
     except OSError as error:
+        if error.errno in NO_DESCRIPTORS:
+            raise
         give_up(log, reason_of(error))
         return
     log.finish_sync(ticket)
