@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from skidway.broker.coordinators.groups import OFFSETS_TOPIC
 from skidway.groups.placement import partition_of
 from skidway.log.bounds import Bound
 from skidway.sim.clients.base import Client
@@ -152,8 +151,8 @@ class Transactions:
     def _committed_offset(self, group: str, key: tuple[str, int]) -> int:
         """What its coordinator has; 0 for nothing."""
         for _, node in self.cluster.running:
-            topic = node.image.topics.get(OFFSETS_TOPIC)
             for partition, coordinator in node.rooms.services.groups.loaded.items():
+                topic = node.image.topics.get(partition.topic)
                 if topic is not None and partition.index == partition_of(group, len(topic.partitions)):
                     found = coordinator.host.machine.offsets.of(group).get(key)
                     return 0 if found is None else found.offset

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from skidway.broker.coordinators.groups import OFFSETS_TOPIC, GroupCoordinators, TopicsView, preparation
+from skidway.broker.coordinators.groups import GroupCoordinators, TopicsView, preparation
 from skidway.broker.coordinators.transaction_questions import TransactionQuestions
 from skidway.broker.partitions.guards import Guard
 from skidway.broker.partitions.partition import Partition
@@ -90,7 +90,7 @@ class OffsetTransactions:
         if guard is None:
             return
         try:
-            code = yield from self._ask((OFFSETS_TOPIC, partition.index), size, now_ms)
+            code = yield from self._ask((partition.topic, partition.index), size, now_ms)
             if code:
                 raise _Refused(code)
             # Whether it is still here, and leads: its guards are gone with its leadership.
