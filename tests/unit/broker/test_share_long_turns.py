@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 from bench.worst_requests import worst_requests
-from broker_world import Peer, part
-from counted_turns import SCALE, TURN_CALLS_MAX, Turns
+from broker_world import Peer, batch, part
+from counted_turns import SCALE, TURN_CALLS_MAX, TURNS_MAX, Turns
 
 from skidway.broker.api.connection import Connection
+from skidway.broker.queues import receiving
+from skidway.runtime import slices
 
 ELEMENTS = 60_000 // SCALE
 FETCHES = {"version": 2, "group_id": "g", "member_id": "m", "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500}
@@ -72,3 +74,53 @@ def play(turns: Turns, member: str) -> None:
     one = topics_of(turns, "ShareAcknowledge", ("AcknowledgeTopic", "AcknowledgePartition"), range(1), long)
     sent(turns, connection, maker.frame("ShareAcknowledge", share_session_epoch=2, topics=one, **names))
     turns.count(connection.closed)
+
+
+# --- queues ---
+
+
+def receive(turns: Turns, partitions: int, **fields: Any) -> bytes:
+    wanted = {"max_messages": 10, "max_bytes": 1 << 20, "visibility_ms": 60_000, "max_wait_ms": 0}
+    asked = {"topic_id": turns.what.topic_id, "partitions": list(range(partitions)), **wanted, **fields}
+    return Peer(turns.world).frame("ReceiveMessages", **asked)
+
+
+def test_a_receive_from_many_partitions_that_are_not_here(turns: Turns) -> None:
+    for _ in range(2):  # codecs are made on first use, which is not counted
+        turns.longest = 0
+        connection = turns.begin(receive(turns, 5_000))
+        assert connection.work is not None, "it goes on in later turns"
+        assert turns.finish(connection, turns.world.peer()) > 1
+        turns.count(connection.closed)
+    assert turns.longest < TURN_CALLS_MAX
+
+
+def test_a_receive_whose_client_leaves_while_partitions_are_looked_at_takes_nothing(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "PARTITIONS_PER_STEP", 1)
+    monkeypatch.setattr(slices, "FIRST_MS", 0)
+    monkeypatch.setattr(slices, "SHARE_MS", 0)
+    queues, good = turns.world.node.rooms.services.queues, turns.world.peer()
+    for index in range(turns.what.partitions):
+        turns.owner.produce("wide", batch(b"a"), index=index)
+    turns.world.settle()
+    turns.owner.replies()
+    turns.finish(turns.begin(receive(turns, 50, max_messages=0)), good)  # what is stored of them is loaded
+
+    def held() -> int:
+        shares = [share for group in queues.partitions.groups.values() for share in group.values()]
+        return sum(share.delivery.held_offsets for share in shares if share.delivery is not None)
+
+    connection = turns.begin(receive(turns, 50, max_messages=1_000))
+    for _ in range(TURNS_MAX):
+        if held():
+            break
+        turns.turn()
+    assert 0 < held() < 50
+    assert not connection.outbox
+    connection.closed()
+    assert held() == 0
+    last = turns.begin(receive(turns, 50, max_messages=1_000))
+    turns.finish(last, good)
+    assert held() == 50

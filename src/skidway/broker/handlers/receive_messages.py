@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skidway.broker.queues.receiving import Asked, Found, Receive
+from skidway.broker.api.call import answer_later
+from skidway.broker.queues.receiving import PARTITIONS_PER_STEP, Asked, Found, Receive
+from skidway.steps import Steps
 from skidway.wire.schema.receive_messages import (
     DeliveredPartition,
     DeliveredRange,
@@ -26,7 +28,7 @@ MESSAGES_MAX = 1_000
 NO_RECORDS = b""
 
 
-def handle(node: Services, call: Call, request: ReceiveMessagesRequest) -> ReceiveMessagesResponse | None:
+def handle(node: Services, call: Call, request: ReceiveMessagesRequest) -> Steps[ReceiveMessagesResponse | None]:
     if call.has_left():
         return ReceiveMessagesResponse()
     topic = node.image.topics_by_id.get(request.topic_id)
@@ -38,11 +40,20 @@ def handle(node: Services, call: Call, request: ReceiveMessagesRequest) -> Recei
     )
 
     def reply(found: dict[int, Found]) -> None:
-        call.reply(ReceiveMessagesResponse(partitions=[_partition(index, each) for index, each in found.items()]))
+        answer_later(node.world.slices, call, _response(found))
 
     receive = Receive(node.world, node.queues, asked, call, reply)
-    receive.begin(None if topic is None else topic.name, request.topic_id, request.partitions)
+    yield from receive.begin(None if topic is None else topic.name, request.topic_id, request.partitions)
     return None
+
+
+def _response(found: dict[int, Found]) -> Steps[ReceiveMessagesResponse]:
+    response = ReceiveMessagesResponse()
+    for number, (index, each) in enumerate(found.items(), 1):
+        if not number % PARTITIONS_PER_STEP:
+            yield None
+        response.partitions.append(_partition(index, each))
+    return response
 
 
 def _partition(index: int, found: Found) -> DeliveredPartition:

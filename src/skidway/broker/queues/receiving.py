@@ -1,6 +1,7 @@
 """One ReceiveMessages: it looks at its partitions until one has a message, or its time is over.
 
 One that asks for no message wants to hear when there is one: it takes nothing, so the caller can go away.
+Many partitions are opened, and looked at for the first time, in steps.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from skidway.broker.world import World
 from skidway.errors import ProtocolError
 from skidway.runtime.timers import Timer
 from skidway.shares.states import HeldUp
+from skidway.steps import Steps, at_once
+
+PARTITIONS_PER_STEP = 10
 
 
 class Asked(Struct):
@@ -38,9 +42,11 @@ class Found(Struct):
 class Receive:
     __slots__ = (
         "_asked",
+        "_begun",
         "_call",
         "_done",
         "_gone",
+        "_missed",
         "_queues",
         "_reply",
         "_timer",
@@ -62,25 +68,27 @@ class Receive:
         self.found: dict[int, Found] = {}
         self._waits_in: dict[SharePartition, None] = {}
         self._timer: Timer | None = None
+        self._begun = False
+        """Whether all partitions were looked at once."""
+        self._missed = False
+        """Whether something changed before."""
         self._done = False
         self._gone = False
         self._unkept = 0
         """Partitions where leases are on their way to the store."""
 
-    def begin(self, topic: str | None, topic_id: bytes, partitions: list[int]) -> None:
-        now_ms = self._call.now_ms
-        self._call.on_gone = self.give_up
-        loading = 0
-        for index in dict.fromkeys(partitions):
-            try:
-                share = self._queues.open(topic, (topic_id, index), now_ms)
-            except ProtocolError as error:
-                self.found[index] = Found(error=error.with_traceback(None))
-                continue
-            share.waiters[self] = None
-            self._waits_in[share] = None
-            loading += share.delivery is None and not share.closed
-        self._look(now_ms)
+    def begin(self, topic: str | None, topic_id: bytes, partitions: list[int]) -> Steps[None]:
+        """Over when it is answered, or waits."""
+        try:
+            yield from self._open(topic, topic_id, partitions)
+            loading = any(share.delivery is None and not share.closed for share in self._waits_in)
+            yield from self._look(self._call.now_ms)
+        except GeneratorExit:
+            self._give_back()
+            raise
+        self._begun = True
+        if self._missed and not self._done:
+            self.look_again(self._world.clock.monotonic_ms())
         wait_ms = min(self._asked.wait_ms, self._world.limits.fetch_wait_ms_max)
         if self._done:
             return
@@ -90,7 +98,31 @@ class Receive:
         elif wait_ms <= 0 or not self._waits_in:
             self.finish()
         else:
-            self._timer = self._world.timers.at(now_ms + wait_ms, self.finish)
+            self._timer = self._world.timers.at(self._call.now_ms + wait_ms, self.finish)
+
+    def _open(self, topic: str | None, topic_id: bytes, partitions: list[int]) -> Steps[None]:
+        now_ms = self._call.now_ms
+        for number, index in enumerate(dict.fromkeys(partitions), 1):
+            if not number % PARTITIONS_PER_STEP:
+                yield None
+                if self._done:
+                    return
+                now_ms = self._world.clock.monotonic_ms()
+            try:
+                share = self._queues.open(topic, (topic_id, index), now_ms)
+            except ProtocolError as error:
+                self.found[index] = Found(error=error.with_traceback(None))
+                continue
+            share.waiters[self] = None
+            self._waits_in[share] = None
+
+    def _give_back(self) -> None:
+        """Its caller left before all partitions were looked at."""
+        for share in self._waits_in:
+            found = self.found.get(share.key.partition)
+            if found is not None and found.taken is not None:
+                share.untake(found.taken.acquired)
+        self.give_up()
 
     def _when_all_loaded(self, shares: list[SharePartition]) -> None:
         left = len(shares)
@@ -99,20 +131,27 @@ class Receive:
             nonlocal left
             left -= 1
             if not left and not self._done:
-                self._look(self._world.clock.monotonic_ms())
+                at_once(self._look(self._world.clock.monotonic_ms()))
                 self.finish()
 
         for share in shares:
             share.when_loaded(loaded)
 
     def look_again(self, now_ms: int) -> None:
-        if not self._done:
-            self._look(now_ms)
+        if not self._begun:
+            self._missed = True
+        elif not self._done:
+            at_once(self._look(now_ms))
 
-    def _look(self, now_ms: int) -> None:
+    def _look(self, now_ms: int) -> Steps[None]:
         asked = self._asked
         count_left, bytes_left = asked.count, asked.bytes_max
-        for share in list(self._waits_in):
+        for number, share in enumerate(list(self._waits_in), 1):
+            if not number % PARTITIONS_PER_STEP:
+                yield None
+                if self._done:
+                    return
+                now_ms = self._world.clock.monotonic_ms()
             index = share.key.partition
             try:
                 if not asked.count:
@@ -131,6 +170,8 @@ class Receive:
                 count_left -= sum(each.end - each.first for each in taken.acquired)
                 bytes_left -= taken.records.length
                 self._take(share, taken)
+        # The steps are over: nobody else cleans up if the caller leaves while this waits.
+        self._call.on_gone = self.give_up
         if self.found:
             self.finish()
 
