@@ -211,11 +211,14 @@ def build_batch(
 ) -> bytearray:
     """A whole batch. The records are numbered from `base_offset` in their order; their own offsets are not read."""
     assert records, "a batch has at least one record"
-    base_timestamp = records[0].timestamp
+    base_timestamp = max_timestamp = records[0].timestamp
     payload = bytearray()
     for delta, record in enumerate(records):
-        _write_record(payload, delta, wrap_timestamp(record.timestamp - base_timestamp), record)
-    body = compress(codec, payload, level)
+        timestamp = record.timestamp
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        _write_record(payload, delta, timestamp - base_timestamp, record)
+    body = compress(codec, payload, level) if codec else payload
     attributes = codec
     if timestamp_type == TimestampType.LOG_APPEND_TIME:
         attributes |= TIMESTAMP_TYPE_BIT
@@ -223,22 +226,12 @@ def build_batch(
         attributes |= TRANSACTIONAL_BIT
     if control:
         attributes |= CONTROL_BIT
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=HEADER_BYTES - PREFIX_BYTES + len(body),
-        partition_leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=len(records) - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=max(record.timestamp for record in records),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        record_count=len(records),
-    )
-    return assemble(header, body)
+    count, length = len(records), HEADER_BYTES - PREFIX_BYTES + len(body)
+    header = (base_offset, length, leader_epoch, MAGIC, 0, attributes, count - 1, base_timestamp, max_timestamp)
+    batch = bytearray(HEADER.pack(*header, producer_id, producer_epoch, base_sequence, count))
+    batch += body
+    set_crc(batch)
+    return batch
 
 
 def assemble(header: BatchHeader, body: Buffer) -> bytearray:
@@ -316,10 +309,6 @@ def _read_varint(payload: bytes | bytearray, position: int, bits: int) -> tuple[
     return (value >> 1) ^ -(value & 1), position
 
 
-_SHORT_VARINTS = [bytes((number << 1,)) for number in range(64)]
-"""Nearly all there are in records: lengths and deltas. A call for each would be half of what it costs to write one."""
-
-
 def _varint(number: int) -> bytes:
     value = number << 1 if number >= 0 else (-number << 1) - 1
     written = bytearray()
@@ -330,26 +319,32 @@ def _varint(number: int) -> bytes:
     return bytes(written)
 
 
-def _write_bytes(buffer: bytearray, field: bytes | None) -> None:
-    if field is None:
-        buffer.append(1)
-    else:
-        size = len(field)
-        buffer += _SHORT_VARINTS[size] if size < 64 else _varint(size)
-        buffer += field
+_SHORT = 1024
+_SHORT_VARINTS = [_varint(number) for number in range(_SHORT)]
+"""Nearly all there are in records: lengths and deltas. A call for each would be half of what it costs to write one."""
 
 
 def _write_record(buffer: bytearray, offset_delta: int, timestamp_delta: int, record: Record) -> None:
+    short, timestamp_is_short = _SHORT_VARINTS, 0 <= timestamp_delta < _SHORT
     body = bytearray(1)
-    body += _SHORT_VARINTS[timestamp_delta] if 0 <= timestamp_delta < 64 else _varint(timestamp_delta)
-    body += _SHORT_VARINTS[offset_delta] if offset_delta < 64 else _varint(offset_delta)
-    _write_bytes(body, record.key)
-    _write_bytes(body, record.value)
-    count = len(record.headers)
-    body += _SHORT_VARINTS[count] if count < 64 else _varint(count)
-    for name, value in record.headers:
-        _write_bytes(body, name.encode("utf-8", "surrogateescape"))
-        _write_bytes(body, value)
+    body += short[timestamp_delta] if timestamp_is_short else _varint(wrap_timestamp(timestamp_delta))
+    body += short[offset_delta] if offset_delta < _SHORT else _varint(offset_delta)
+    _, _, key, value, headers = record
+    _write_fields(body, (key, value))
+    count = len(headers)
+    body += short[count] if count < _SHORT else _varint(count)
+    for name, field in headers:
+        _write_fields(body, (name.encode("utf-8", "surrogateescape"), field))
     size = len(body)
-    buffer += _SHORT_VARINTS[size] if size < 64 else _varint(size)
+    buffer += short[size] if size < _SHORT else _varint(size)
     buffer += body
+
+
+def _write_fields(buffer: bytearray, fields: tuple[bytes | None, bytes | None]) -> None:
+    for field in fields:
+        if field is None:
+            buffer.append(1)
+        else:
+            size = len(field)
+            buffer += _SHORT_VARINTS[size] if size < _SHORT else _varint(size)
+            buffer += field

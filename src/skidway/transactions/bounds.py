@@ -42,11 +42,13 @@ class Footprint:
 
     def replace(self, before: Transaction | None, after: Transaction | None) -> None:
         if before is not None:
-            self.id_bytes -= bytes_of(before.id)
-            self.place_count -= len(before.places)
+            self.place_count -= len(before.state.places)
         if after is not None:
+            self.place_count += len(after.state.places)
+        if before is None and after is not None:
             self.id_bytes += bytes_of(after.id)
-            self.place_count += len(after.places)
+        elif before is not None and after is None:
+            self.id_bytes -= bytes_of(before.id)
 
 
 def bytes_of(transactional_id: str) -> int:

@@ -264,7 +264,8 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
         places = frozenset(asked.places)
         if isinstance(known.state, Ongoing) and places <= known.state.places:
             return Decision([], None)
-        self._bounds.check_places(len(known.places), len(known.places | places))
+        before = known.state.places
+        self._bounds.check_places(len(before), len(before | places))
         if not places:
             return Decision([], None)
         # Who begins a transaction knows its epoch. A call of before that, delivered late, is nobody's.
@@ -324,9 +325,9 @@ class TransactionCoordinator(TimedMachine[TransactionRecord]):
         if bumps:
             # Whether it has heard of its new epoch or not, the producer may ask for it.
             decision.notes.append(Before(known.id, Producer(known.producer_id, known.epoch)))
-        if ending.places:
+        if places := ending.state.places:
             number = next(self._numbers)
-            decision.effects.append(_markers(ending, ending.places, number))
+            decision.effects.append(_markers(ending, places, number))
             decision.notes.append(MarkersAsked(known.id, number))
         else:
             decision.records.append(_record(ending.ended(wall_ms)))

@@ -27,6 +27,9 @@ EXTENDED_VERSION = 1
 BUMPING_VERSION = 2
 """The version of transactions whose epoch grows at every end."""
 
+_BEFORE = [version.to_bytes(2, "big") for version in range(VALUE_VERSION + 1)]
+"""What stands before a key or value of each version."""
+
 # Said once: the cache in front of `codec` hides its type.
 _codec: Callable[[type[Message]], Codec[Message]] = codec
 
@@ -72,11 +75,12 @@ def status_of(state: State) -> Status:
 
 
 def encode(record: TransactionRecord, value_version: int = VALUE_VERSION) -> tuple[bytes, bytes | None]:
-    key = _encode(TransactionLogKey(record.id), KEY_VERSION)
+    key = encoded(TransactionLogKey(record.id), KEY_VERSION, _BEFORE[KEY_VERSION])
     transaction = record.transaction
     if transaction is None:
         return key, None
-    status = status_of(transaction.state)
+    state = transaction.state
+    status = status_of(state)
     value = TransactionLogValue(
         producer_id=transaction.producer_id,
         previous_producer_id=transaction.previous_producer_id,
@@ -84,23 +88,21 @@ def encode(record: TransactionRecord, value_version: int = VALUE_VERSION) -> tup
         producer_epoch=transaction.epoch,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=status,
-        transaction_partitions=None if status == Status.EMPTY else _by_topic(transaction.places),
+        transaction_partitions=None if status == Status.EMPTY else _by_topic(state.places),
         transaction_last_update_timestamp_ms=transaction.updated_ms,
-        transaction_start_timestamp_ms=transaction.started_ms,
+        transaction_start_timestamp_ms=state.started_ms,
         client_transaction_version=BUMPING_VERSION if transaction.bumps else 0,
     )
-    return key, _encode(value, value_version)
+    return key, encoded(value, value_version, _BEFORE[value_version])
 
 
 def _by_topic(places: Iterable[Place]) -> list[PartitionsSchema]:
-    topics: dict[str, list[int]] = {}
+    topics: dict[str, PartitionsSchema] = {}
     for topic, partition in sorted(places):
-        topics.setdefault(topic, []).append(partition)
-    return [PartitionsSchema(topic, partitions) for topic, partitions in topics.items()]
-
-
-def _encode(message: Message, version: int) -> bytes:
-    return encoded(message, version, version.to_bytes(2, "big"))
+        if (entry := topics.get(topic)) is None:
+            entry = topics[topic] = PartitionsSchema(topic, [])
+        entry.partition_ids.append(partition)
+    return [*topics.values()]
 
 
 def decode(key: Buffer, value: Buffer | None) -> TransactionRecord | None:

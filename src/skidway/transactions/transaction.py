@@ -10,7 +10,7 @@ the last one that a client gets is LAST_EPOCH, and the one after it appears only
 producer id: at once if a producer asks for one, else when the transaction has ended (`next_producer_id`).
 """
 
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -23,10 +23,14 @@ NEVER_STARTED_MS = -1
 
 Place: TypeAlias = tuple[str, int]
 """Topic and partition."""
+NOWHERE: frozenset[Place] = frozenset()
 
 
 class Empty(msgspec.Struct, frozen=True):
     """A producer has the id; no transaction since."""
+
+    places: ClassVar[frozenset[Place]] = NOWHERE
+    started_ms: ClassVar[int] = NEVER_STARTED_MS
 
 
 class Ongoing(msgspec.Struct, frozen=True):
@@ -46,6 +50,7 @@ class Ending(msgspec.Struct, frozen=True):
 class Ended(msgspec.Struct, frozen=True):
     commit: bool
     started_ms: int = NEVER_STARTED_MS
+    places: ClassVar[frozenset[Place]] = NOWHERE
 
 
 State: TypeAlias = Empty | Ongoing | Ending | Ended
@@ -78,11 +83,11 @@ class Transaction(msgspec.Struct, frozen=True):
 
     @property
     def places(self) -> frozenset[Place]:
-        return self.state.places if isinstance(self.state, Ongoing | Ending) else frozenset()
+        return self.state.places
 
     @property
     def started_ms(self) -> int:
-        return NEVER_STARTED_MS if isinstance(self.state, Empty) else self.state.started_ms
+        return self.state.started_ms
 
     def taken(self, producer_id: int, timeout_ms: int, wall_ms: int) -> "Transaction":
         """By a producer that asked for it, in an epoch that nobody has had."""
@@ -122,7 +127,7 @@ class Transaction(msgspec.Struct, frozen=True):
         return replace(
             self,
             epoch=min(self.epoch + 1, MARKERS_LAST_EPOCH) if bumps else self.epoch,
-            state=Ending(commit, started_ms, self.places),
+            state=Ending(commit, started_ms, self.state.places),
             updated_ms=wall_ms,
             previous_producer_id=self.producer_id,
             next_producer_id=next_producer_id,

@@ -8,6 +8,8 @@ buffer of the list costs again when the reply is framed. Bytes and records are a
 handler has to count.
 """
 
+from struct import calcsize
+
 from skidway.wire.message import Field, Message
 from skidway.wire.primitives import ARRAYS, FORMATS, SHORT_UVARINTS, STRING_BYTES_MAX, encode_uvarint, write_uuids
 from skidway.wire.source import Layout, Source
@@ -88,17 +90,22 @@ class _EncoderWriter:
         for field in tagged:
             attribute = f"{value}.{field.name}"
             with source.block(f"if {self._differs(field, attribute)}:"):
+                source.line(f"if {tags} is None: {tags} = []")
+                if (fixed := FORMATS.get(field.kind)) is not None:
+                    head = encode_uvarint(field.tag or 0) + encode_uvarint(calcsize(f">{fixed}"))
+                    source.line(f"{tags}.append({head!r} + {source.struct_method(fixed, 'pack')}({attribute}))")
+                    continue
                 parts, self._sink = source.fresh("parts"), source.fresh("w")
                 source.line(f"{parts} = []; {self._sink} = {parts}.append")
                 self._value(field, attribute, field.kind, self._version in field.nullable)
                 self.flush()
                 source.line(f"{parts} = b''.join({parts})")
-                source.line(f"if {tags} is None: {tags} = []")
                 head = encode_uvarint(field.tag or 0)
                 source.line(f"{tags}.append({head!r} + uvarint(len({parts})) + {parts})")
         self._sink = outer
         source.line(f"if {tags} is None: {outer}(b'\\0')")
-        source.line(f"else: {outer}(uvarint(len({tags})) + b''.join({tags}))")
+        assert len(tagged) < len(SHORT_UVARINTS), "a struct has a handful of tags"
+        source.line(f"else: {outer}(SHORT[len({tags})] + b''.join({tags}))")
 
     def _differs(self, field: Field, attribute: str) -> str:
         """Tagged fields travel only when they differ from their default."""

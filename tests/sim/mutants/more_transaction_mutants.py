@@ -174,14 +174,14 @@ def members_checked_before_questions() -> Iterator[None]:
 @contextmanager
 def next_producers_not_stored() -> Iterator[None]:
     """23: the producer id that comes after the last epoch is not in the record."""
-    original = records._encode
+    original = records.encoded
 
-    def encode(message: Any, version: int) -> bytes:
+    def encoded(message: Any, version: int, before: bytes) -> bytes:
         if isinstance(message, TransactionLogValue):
             message.next_producer_id = NO_PRODUCER
-        return original(message, version)
+        return original(message, version, before)
 
-    with patch.object(records, "_encode", encode):
+    with patch.object(records, "encoded", encoded):
         yield
 
 
