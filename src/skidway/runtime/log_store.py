@@ -196,7 +196,7 @@ class LogStore(Generic[Stored]):
 
     def append(self, records: Sequence[Stored], now_ms: int) -> int:
         wall_ms = self._clock.wall_ms()
-        part = self._format.part_of(records)
+        part = None if self._format.transactional is None else self._format.part_of(records)
         if self._write_marker is not None and isinstance(part, Marker):
             self._write_marker(part, wall_ms)
             return self._log.end_offset

@@ -27,7 +27,6 @@ happens at least once, whatever fails in between: performing one twice must do n
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -119,11 +118,10 @@ class Store(Protocol[StoredRecord]):
     def committed_offset(self) -> int: ...
 
 
-@dataclass(slots=True)
-class _Parked(Generic[Record]):
+class _Parked(Struct, Generic[Record]):
     end_offset: int
     records: Sequence[Record]
-    replies: list[tuple[Callable[[Any], None], Any]] = field(repr=False)
+    replies: list[tuple[Callable[[Any], None], Any]]
     effects: Sequence[Any] = ()
     since_ms: int = 0
     """When it was submitted; only where there are replies."""
@@ -148,7 +146,8 @@ class Replicated(Generic[AnyMachine, Record]):
         self._store = store
         self._publish = publish
         self._perform = perform or _refuse_effect
-        self._parked: deque[_Parked[Record]] = deque()
+        self.parked: deque[_Parked[Record]] = deque()
+        """What waits for a commit."""
         self._held: dict[int, tuple[Operation[Any], Callable[[Any], None]]] = {}
         self.unusable: ProtocolError | None = None
         """Why nothing is decided here any more: another host has taken over, or the store cannot be read."""
@@ -159,10 +158,6 @@ class Replicated(Generic[AnyMachine, Record]):
             pass
 
     @property
-    def parked_count(self) -> int:
-        return len(self._parked)
-
-    @property
     def held_count(self) -> int:
         """Calls that wait for another call, not for a commit."""
         return len(self._held)
@@ -171,7 +166,7 @@ class Replicated(Generic[AnyMachine, Record]):
         """Apply some of what is stored; true when that was the rest. StorageError when it cannot be read."""
         if not self._apply_some():
             return False
-        self._parked.append(_Parked(self._end_offset, self._loaded, [], self.machine.unfinished()))
+        self.parked.append(_Parked(self._end_offset, self._loaded, [], self.machine.unfinished()))
         self.on_committed(self._store.committed_offset)
         return True
 
@@ -204,8 +199,11 @@ class Replicated(Generic[AnyMachine, Record]):
         if decision.reply is PARKED and not (decision.records or decision.answers or decision.effects):
             self._held[id(operation)] = (operation, respond)
             return
-        replies = self._replies(operation, decision, respond)
-        self._parked.append(_Parked(self._end_offset, decision.records, replies, decision.effects, now.monotonic_ms))
+        if decision.reply is PARKED or decision.answers:
+            replies = self._replies(operation, decision, respond)
+        else:
+            replies = [(respond, decision.reply)]
+        self.parked.append(_Parked(self._end_offset, decision.records, replies, decision.effects, now.monotonic_ms))
         self.on_committed(self._store.committed_offset)
 
     def _replies(
@@ -223,7 +221,7 @@ class Replicated(Generic[AnyMachine, Record]):
 
     def on_committed(self, offset: int) -> None:
         """The store has committed everything below `offset`."""
-        parked = self._parked
+        parked = self.parked
         while parked and parked[0].end_offset <= offset:
             entry = parked.popleft()
             self.is_late = False
@@ -238,13 +236,13 @@ class Replicated(Generic[AnyMachine, Record]):
         """Answer those that have waited for a commit since then or longer with the error: what they asked for may
         still be committed, and its effects follow then. Returns since when the first of the others waits, if any."""
         told: list[Callable[[Any], None]] = []
-        for entry in self._parked:
+        for entry in self.parked:
             if entry.since_ms <= since_ms:
                 told += [respond for respond, _ in entry.replies]
                 entry.replies = []
         self.is_late = self.is_late or bool(told)
-        self._parked = deque(entry for entry in self._parked if entry.records or entry.effects or entry.replies)
-        others = next((entry.since_ms for entry in self._parked if entry.replies), None)
+        self.parked = deque(entry for entry in self.parked if entry.records or entry.effects or entry.replies)
+        others = next((entry.since_ms for entry in self.parked if entry.replies), None)
         for respond in told:
             respond(error)
         return others
@@ -252,7 +250,7 @@ class Replicated(Generic[AnyMachine, Record]):
     def on_lost(self, error: ProtocolError) -> None:
         """Leadership or the disk is gone: what waits will not be committed by us. The fate of its records is
         unknown until the store is read again, so whoever follows `publish` has to start over as well."""
-        parked, self._parked = self._parked, deque()
+        parked, self.parked = self.parked, deque()
         self._reload(error)
         _tell(parked, error)
 
@@ -260,7 +258,7 @@ class Replicated(Generic[AnyMachine, Record]):
         """Another host has taken over: nothing that waits is answered as if it were committed, and nothing more is
         decided here."""
         self.unusable = error
-        parked, self._parked = self._parked, deque()
+        parked, self.parked = self.parked, deque()
         held, self._held = self._held, {}
         _tell(parked, error)
         for _, respond in held.values():
@@ -290,19 +288,19 @@ class Replicated(Generic[AnyMachine, Record]):
                 pass
         except StorageError as error:
             self.unusable = error
-            lost: Iterable[_Parked[Record]] = list(self._parked)
-            self._parked.clear()
+            lost: Iterable[_Parked[Record]] = list(self.parked)
+            self.parked.clear()
         else:
             # What was appended before the failure is still in the log: its replies go on waiting. Effects that were to
             # follow are unfinished in the machine that has read it again.
-            lost = [entry for entry in self._parked if entry.end_offset > self._end_offset]
-            self._parked = deque(
+            lost = [entry for entry in self.parked if entry.end_offset > self._end_offset]
+            self.parked = deque(
                 _Parked(entry.end_offset, entry.records, entry.replies, since_ms=entry.since_ms)
-                for entry in self._parked
+                for entry in self.parked
                 if entry.end_offset <= self._end_offset
             )
             if unfinished := self.machine.unfinished():
-                self._parked.append(_Parked(self._end_offset, [], [], unfinished))
+                self.parked.append(_Parked(self._end_offset, [], [], unfinished))
         _tell(lost, self.unusable or StorageError("The records of this change were lost."))
         for _, respond in held.values():
             respond(cause)

@@ -195,15 +195,16 @@ def index_not_cut() -> Iterator[None]:
 @contextmanager
 def answers_before_commit() -> Iterator[None]:
     """A coordinator or controller answers when it has decided, not when that is committed."""
-    original = Replicated._replies
+    original = Replicated.submit
 
-    def replies(self: Any, operation: Any, decision: Any, respond: Any) -> Any:
-        waiting = original(self, operation, decision, respond)
-        for answer, reply in waiting:
-            answer(reply)
-        return []
+    def submit(self: Any, operation: Any, now: Any, respond: Any) -> None:
+        original(self, operation, now, respond)
+        for waiting in self.parked:
+            replies, waiting.replies = waiting.replies, []
+            for answer, reply in replies:
+                answer(reply)
 
-    with patch.object(Replicated, "_replies", replies):
+    with patch.object(Replicated, "submit", submit):
         yield
 
 

@@ -32,8 +32,8 @@ def stored_after_the_answer() -> Iterator[None]:
                 respond(reply)
 
         original(self, operation, now, once)
-        if self._parked and not told:
-            last = self._parked[-1]
+        if self.parked and not told:
+            last = self.parked[-1]
             last.replies[0][0](last.replies[0][1])
 
     with patch.object(Replicated, "submit", submit):

@@ -320,7 +320,7 @@ def test_a_coordinator_that_moves_leaves_nobody_waiting_and_no_timer(story: Tran
     story.peer.send("InitProducerId", version=4, transactional_id=ID, transaction_timeout_ms=1000)
     story.world.end_turn()
     coordinators = story.world.node.rooms.services.transactions
-    (coordinator,) = [each for each in coordinators.loaded.values() if each.host.parked_count]
+    (coordinator,) = [each for each in coordinators.loaded.values() if each.host.parked]
     patience = coordinator.patience
     assert patience is not None
     assert patience.armed

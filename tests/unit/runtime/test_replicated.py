@@ -200,7 +200,7 @@ def test_losing_the_leadership_answers_all_that_waits() -> None:
     world.submit(Read())
     world.host.on_lost(NotController("moved"))
     assert world.replies == ["moved", "moved"]
-    assert world.host.parked_count == 0
+    assert not world.host.parked
 
 
 class Meet(Operation[str]):
@@ -416,7 +416,7 @@ def test_who_waits_too_long_is_told_and_the_rest_goes_on() -> None:
     assert host.give_up(5, late) == 10
     assert heard == {"first": [late], "read": [late], "second": []}
     assert host.is_late
-    assert host.parked_count == 2, "what is only read leaves nothing behind"
+    assert len(host.parked) == 2, "what is only read leaves nothing behind"
     assert host.give_up(9, late) == 10
     host.on_committed(1)
     assert not host.is_late
@@ -424,7 +424,7 @@ def test_who_waits_too_long_is_told_and_the_rest_goes_on() -> None:
     assert heard["second"] == [3]
     assert heard["first"] == [late], "nobody is answered twice"
     assert host.give_up(99, late) is None
-    assert (host.machine.total, host.parked_count) == (3, 0)
+    assert (host.machine.total, len(host.parked)) == (3, 0)
 
 
 def test_who_was_told_so_is_not_told_again_when_the_store_fails() -> None:

@@ -265,7 +265,7 @@ def markers_leave_at_append(patch: pytest.MonkeyPatch) -> None:
 
     def hasty(host: Any, operation: Any, now: Now, respond: Any) -> None:
         submit(host, operation, now, respond)
-        for parked in host._parked:
+        for parked in host.parked:
             for effect in parked.effects:
                 host._perform(effect)
             parked.effects = ()
@@ -278,10 +278,10 @@ def ends_are_answered_at_append(patch: pytest.MonkeyPatch) -> None:
 
     def hasty(host: Any, operation: Any, now: Now, respond: Any) -> None:
         submit(host, operation, now, respond)
-        if isinstance(operation, EndTransaction) and host._parked:
-            for answer, reply in host._parked[-1].replies:
+        if isinstance(operation, EndTransaction) and host.parked:
+            for answer, reply in host.parked[-1].replies:
                 answer(reply)
-            host._parked[-1].replies = []
+            host.parked[-1].replies = []
 
     patch.setattr(Replicated, "submit", hasty)
 

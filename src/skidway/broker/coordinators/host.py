@@ -113,9 +113,9 @@ class Coordinator(Generic[MachineType, Record]):
         return CoordinatorNotAvailable(TOO_LATE) if self.host.is_late else None
 
     def watch(self, world: World, now_ms: int) -> None:
-        """Nobody waits for a commit for longer. One timer for all: nobody's own is worth it, commits take
-        milliseconds."""
-        if self.patience is None and self.host.parked_count:
+        """Somebody waits for a commit, and nobody is to wait for longer than that. One timer for all: nobody's own is
+        worth it, commits take milliseconds."""
+        if self.patience is None:
             self._give_up_at(world, now_ms + ANSWER_MS)
 
     def _give_up_at(self, world: World, deadline_ms: int) -> None:
@@ -294,7 +294,7 @@ class Coordinators(Generic[MachineType, Record]):
 
     def on_committed(self, partition: Partition) -> None:
         coordinator = self._loaded.get(partition)
-        if coordinator is not None:
+        if coordinator is not None and coordinator.host.parked:
             coordinator.host.on_committed(partition.log.high_watermark)
             self._arm(coordinator)
 
@@ -326,7 +326,7 @@ class Coordinators(Generic[MachineType, Record]):
         partition = self._partition_of(key) if isinstance(key, str) else key
         if partition.removed:
             raise NotCoordinator(f"{partition} is not here any more")
-        if not partition.leads:
+        if not partition.leader.leads:
             raise NotCoordinator(f"{partition} is led by node {partition.role.leader}")
         if partition in self._unloadable:
             raise CoordinatorNotAvailable(self._unloadable[partition])
@@ -395,7 +395,8 @@ class Coordinators(Generic[MachineType, Record]):
         respond: Callable[[Reply | ProtocolError], None],
     ) -> None:
         coordinator.host.submit(operation, Now(now_ms, self._world.clock.wall_ms()), respond)
-        coordinator.watch(self._world, now_ms)
+        if coordinator.host.parked:
+            coordinator.watch(self._world, now_ms)
         self._arm(coordinator)
 
     def _arm(self, coordinator: Coordinator[MachineType, Record]) -> None:

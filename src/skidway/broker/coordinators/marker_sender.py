@@ -66,11 +66,12 @@ REFUSALS = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_
 class Task:
     """The markers of one transaction."""
 
-    __slots__ = ("began_ms", "coordinator", "delayed", "effect", "late_ms", "left", "refused", "retry_ms")
+    __slots__ = ("began_ms", "coordinator", "delayed", "effect", "key", "late_ms", "left", "refused", "retry_ms")
 
     def __init__(self, coordinator: OneCoordinator, effect: WriteMarkers, now_ms: int) -> None:
         self.coordinator = coordinator
         self.effect = effect
+        self.key = coordinator, effect.transactional_id
         self.left = len(effect.places)
         """Places that the coordinator does not know to be done."""
         self.delayed: list[Place] = []
@@ -79,10 +80,6 @@ class Task:
         """By their partitions, for the time being."""
         self.retry_ms = RETRY_MS_MIN
         self.began_ms, self.late_ms = now_ms, LATE_MS
-
-    @property
-    def key(self) -> tuple[OneCoordinator, str]:
-        return self.coordinator, self.effect.transactional_id
 
     @property
     def version(self) -> int:
@@ -120,7 +117,6 @@ class MarkerSender:
         peers: Peers,
         writer: MarkerWriter,
         later: Callable[[Callable[[], None]], None],
-        is_current: Callable[[OneCoordinator], bool],
         tell: Callable[[OneCoordinator, MarkersWritten, Answer], None],
         broker_epoch: Callable[[], int],
     ) -> None:
@@ -131,7 +127,6 @@ class MarkerSender:
         self._peers = peers
         self._writer = writer
         self._later = later
-        self._is_current = is_current
         self._tell = tell
         self._broker_epoch = broker_epoch
         self._requests = count(1)
@@ -191,7 +186,7 @@ class MarkerSender:
         """Whether nobody else has taken over: another coordinator, or a later effect of the same one."""
         if self._tasks.get(task.key) is not task:
             return False
-        if self._is_current(task.coordinator):
+        if task.coordinator.host.unusable is None:
             return True
         del self._tasks[task.key]
         return False

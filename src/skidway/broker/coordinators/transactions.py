@@ -73,7 +73,6 @@ class TransactionCoordinators(Coordinators[TransactionCoordinator, TransactionRe
             peers,
             self.markers,
             surroundings.later,
-            self._is_current,
             self._on_written,
             broker_epoch,
         )
@@ -95,9 +94,6 @@ class TransactionCoordinators(Coordinators[TransactionCoordinator, TransactionRe
         )
         super().__init__(surroundings, kind)
         self.next = NextTransactions(world.clock, world.timers, self.submit)
-
-    def _is_current(self, coordinator: OneCoordinator) -> bool:
-        return self.loaded.get(coordinator.partition) is coordinator and coordinator.host.unusable is None
 
     def _on_written(self, coordinator: OneCoordinator, written: MarkersWritten, respond: Answer) -> None:
         def answer(reply: ProtocolError | None) -> None:

@@ -508,9 +508,10 @@ class Journal:
 
     def append(self, batch: memoryview | bytearray, header: BatchHeader, leader_epoch: int, now_ms: int) -> int:
         partition = self._partition
-        assert partition.leads, "only a leader writes"
+        leader = partition.leader
+        assert leader.leads, "only a leader writes"
         # As for any producer that waits for all: what comes now would be committed nobody knows when.
-        partition.leader.admit(ACKS_ALL)
+        leader.admit(ACKS_ALL)
         return partition.append(batch, header, now_ms)
 
     def write_marker(self, marker: Marker, wall_ms: int) -> None:
