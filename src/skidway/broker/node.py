@@ -251,15 +251,14 @@ class Node:
         world, rooms, turn, slices = self.world, self.rooms, self.turn, self.world.slices
         if slices.under_way:
             slices.run()
-        while turn.calls or turn.moved:
-            for act in turn.take_calls():
-                act(self.clock.monotonic_ms())
-            for partition, added_bytes, stable_bytes in turn.take_moved():
-                self._wake(partition, added_bytes, stable_bytes)
+        self._answer_moved()
+        if rooms.hosting.backlog.steps:
+            if rooms.hosting.backlog.work():
+                world.on_work()
+            # Markers are written there: who waits to read what they commit need not wait for another turn.
+            self._answer_moved()
         if turn.grown or rooms.replica_polls.woken:
             rooms.replica_polls.wake(turn.take_grown())
-        if rooms.hosting.backlog.steps and rooms.hosting.backlog.work():
-            world.on_work()
         jobs = slices.take_jobs() if slices.under_way else []
         if world.failure is not None:
             turn.take_unsynced()
@@ -274,6 +273,14 @@ class Node:
         if turn.unsynced:
             jobs += rooms.syncs.take_jobs()
         return jobs
+
+    def _answer_moved(self) -> None:
+        turn = self.turn
+        while turn.calls or turn.moved:
+            for act in turn.take_calls():
+                act(self.clock.monotonic_ms())
+            for partition, added_bytes, stable_bytes in turn.take_moved():
+                self._wake(partition, added_bytes, stable_bytes)
 
     def _wake(self, moved: Partition, added_bytes: int, stable_bytes: int) -> None:
         rooms, waiting = self.rooms, self.waiting
