@@ -76,7 +76,7 @@ class Story:
 
 
 def test_the_first_batch_of_a_transaction() -> None:
-    assert Story().write() <= 225
+    assert Story().write() <= 214
 
 
 def test_a_batch_of_an_open_transaction() -> None:

@@ -48,6 +48,7 @@ class _Question:
     __slots__ = (
         "add",
         "epoch",
+        "over",
         "pause_ms",
         "places",
         "producer_id",
@@ -75,17 +76,16 @@ class _Question:
         self.pause_ms = BUSY_FIRST_MS
         self.until_ms = until_ms
         self.respond = respond
+        self.over = False
+        """Whether it is answered."""
         self.timer: Timer | None = None
-        """Armed until it is answered."""
-
-    @property
-    def over(self) -> bool:
-        return self.timer is None or not self.timer.armed
+        """Armed while it is not, unless that comes at once."""
 
     def end(self, codes: list[ErrorCode]) -> None:
-        assert self.timer is not None
         assert len(codes) == len(self.places), "one code for each place"
-        self.timer.cancel()
+        self.over = True
+        if self.timer is not None:
+            self.timer.cancel()
         self.respond(codes)
 
     def all(self, code: ErrorCode) -> list[ErrorCode]:
@@ -135,9 +135,10 @@ class TransactionQuestions:
             return
         until_ms = now_ms + BUSY_MS if add else now_ms
         question = _Question(transactional_id, producer_id, producer_epoch, places, add, until_ms, respond)
-        late = partial(respond, question.all(ErrorCode.NETWORK_EXCEPTION))
-        question.timer = self._world.timers.at(now_ms + ANSWER_MS, late)
         self._put(question, now_ms)
+        if not question.over:
+            late = partial(question.end, question.all(ErrorCode.NETWORK_EXCEPTION))
+            question.timer = self._world.timers.at(now_ms + ANSWER_MS, late)
 
     def _put(self, question: _Question, now_ms: int) -> None:
         if question.over:

@@ -6,7 +6,7 @@ written. `markers` writes those that other nodes send.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 
@@ -39,18 +39,18 @@ TRANSACTIONS_CONFIGS: list[tuple[str, str | None]] = [
 class TransactionUsage:
     """What the transactions of all coordinators of this node take together."""
 
-    __slots__ = ("_machines",)
+    __slots__ = ("_coordinators",)
 
-    def __init__(self, machines: Callable[[], list[TransactionCoordinator]]) -> None:
-        self._machines = machines
+    def __init__(self, coordinators: Callable[[], Iterable[OneCoordinator]]) -> None:
+        self._coordinators = coordinators
 
     @property
     def id_bytes(self) -> int:
-        return sum([machine.footprint.id_bytes for machine in self._machines()])
+        return sum([each.host.machine.footprint.id_bytes for each in self._coordinators()])
 
     @property
     def place_count(self) -> int:
-        return sum([machine.footprint.place_count for machine in self._machines()])
+        return sum([each.host.machine.footprint.place_count for each in self._coordinators()])
 
 
 class TransactionCoordinators(Coordinators[TransactionCoordinator, TransactionRecord]):
@@ -78,7 +78,7 @@ class TransactionCoordinators(Coordinators[TransactionCoordinator, TransactionRe
         )
         numbers = count(1)
         version = partial(transaction_version, surroundings.image)
-        usage = TransactionUsage(lambda: [each.host.machine for each in self.loaded.values()])
+        usage = TransactionUsage(lambda: self._loaded.values())
         kind = CoordinatorKind(
             key_type=KEY_TYPE,
             noun="transactions",
