@@ -277,8 +277,9 @@ class Node:
     def _answer_moved(self) -> None:
         turn = self.turn
         while turn.calls or turn.moved:
-            for act in turn.take_calls():
-                act(self.clock.monotonic_ms())
+            if turn.calls:
+                for act in turn.take_calls():
+                    act(self.clock.monotonic_ms())
             for partition, added_bytes, stable_bytes in turn.take_moved():
                 self._wake(partition, added_bytes, stable_bytes)
 

@@ -202,8 +202,8 @@ class Partition:
     def is_stuck(self) -> bool:
         """Whether something waits to be committed, and too few replicas are in sync for that."""
         leader = self.leader
-        too_few = len(leader.in_sync) < min(leader.min_in_sync, len(leader.replicas))
-        return too_few and self.log.end_offset > self.log.high_watermark
+        waits = self.log.end_offset > self.log.high_watermark
+        return waits and len(leader.in_sync) < min(leader.min_in_sync, len(leader.replicas))
 
     @property
     def counted_on(self) -> bool:
