@@ -8,8 +8,8 @@ gets it after RETRY_S, and the time counts.
 Figures beyond those of workloads.py: `tx` transactions per second, `cpu_tx` broker CPU milliseconds per transaction,
 `p50` `p99` milliseconds from the first byte of a transaction until a reader at read_committed has its last record,
 `commit` those from EndTxn to its answer at p50, `again` the share of requests that had to be sent again, `id_kb`
-resident kilobytes per transactional id, `cpu_id` CPU milliseconds to take one, `idle` CPU milliseconds per second of a
-broker that has ids and nothing to do.
+resident kilobytes per transactional id, `cpu_id` CPU milliseconds to take one, `idle` CPU milliseconds of a second, at
+the median, of a broker that has ids and nothing to do.
 """
 
 import os
@@ -17,12 +17,13 @@ import selectors
 import socket
 import struct
 import time
+from statistics import median
 
 import crc32c
 
 from bench.frames import BenchError, Peer, batch, compact, frame, text, uvarint
 from bench.load import nearest_rank
-from bench.subject import Subject, cpu_seconds, resident_mb
+from bench.subject import Subject, cpu_seconds, fine_cpu_seconds, resident_mb
 
 PRODUCE, FETCH, FIND_COORDINATOR, INIT_PRODUCER_ID, END_TXN = 0, 1, 10, 22, 26
 TRANSACTION = b"\1"
@@ -507,14 +508,18 @@ IDS = 10_000
 IDS_DEPTH = 50
 IDS_FIRST = 300
 """So many, one by one, reach each partition that keeps ids: it may have to be loaded first."""
-IDLE_S = 5.0
+IDLE_SECONDS = 9
 
 
 def _idle(subject: Subject) -> float:
-    """CPU milliseconds per second."""
-    before = cpu_seconds(subject.pid)
-    time.sleep(IDLE_S)
-    return (cpu_seconds(subject.pid) - before) * 1e3 / IDLE_S
+    """CPU milliseconds of a second at rest: the median of a few. What a load leaves to be done later, a checkpoint of
+    its logs or old files, falls into one of them, and is not what resting costs."""
+    seconds = []
+    for _ in range(IDLE_SECONDS):
+        before, began = fine_cpu_seconds(subject.pid), time.monotonic()
+        time.sleep(1.0)
+        seconds.append((fine_cpu_seconds(subject.pid) - before) * 1e3 / (time.monotonic() - began))
+    return median(seconds)
 
 
 def _take_ids(peer: Peer, wanted: list[str]) -> list[str]:
