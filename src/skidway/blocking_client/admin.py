@@ -172,8 +172,11 @@ class Admin:
             configs += [_config(entry) for entry in result.configs]
         return sorted(configs, key=lambda config: config.name)
 
-    def alter_topic(self, name: str, changes: Iterable[ConfigChange], *, validate_only: bool = False) -> None:
-        self._alter(TOPIC_RESOURCE, name, f"cannot alter topic {name}", changes, validate_only)
+    def alter_topic(
+        self, name: str, changes: Iterable[ConfigChange], *, validate_only: bool = False, about: str = ""
+    ) -> None:
+        """`about`: how an error begins."""
+        self._alter(TOPIC_RESOURCE, name, about or f"cannot alter topic {name}", changes, validate_only)
 
     def group_configs(self, name: str, *, documentation: bool = False) -> list[Config]:
         return self._configs(GROUP_RESOURCE, name, f"group {name}", documentation)

@@ -39,7 +39,8 @@ VISIBLE, IN_FLIGHT, DELAYED, DEAD = "visible", "in flight", "delayed", "dead"
 STATES = {0: VISIBLE, 3: DEAD, 6: DELAYED, 7: VISIBLE}
 """Of a leader. One that waits for an earlier message of its group is visible, one that waits for its dead letter dead;
 all others are in flight."""
-ACCEPT = 1
+ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+"""What can be said of a message that was received."""
 RECEIVED_AT_ONCE = 100
 RECEIVE_BYTES = 4 * MIB
 SEVERAL_WAIT_MS = 250
@@ -158,28 +159,37 @@ class QueueMessages:
 
     def delete(self, queue: Queue, messages: Iterable[QueueMessage]) -> list[str]:
         """Received messages that are done. Why some could not be deleted."""
-        words: dict[int, list[MessageToSettle]] = {}
-        for message in messages:
-            word = MessageToSettle(message.record.offset, message.delivery_count, ACCEPT, 0)
-            words.setdefault(message.record.partition, []).append(word)
-        refused: list[str] = []
+        words = [
+            (message.record.partition, MessageToSettle(message.record.offset, message.delivery_count, ACCEPT, 0))
+            for message in messages
+        ]
+        return [refusal for refusal in self.settle(queue, words, "deleting messages") if refusal]
+
+    def settle(self, queue: Queue, words: Sequence[tuple[int, MessageToSettle]], about: str) -> list[str]:
+        """What became of messages, by partition. For each why it was refused; empty: it is stored."""
+        about = f"{about} of {queue.name}"
+        open_words: dict[int, list[int]] = {}
+        for number, (partition, _) in enumerate(words):
+            open_words.setdefault(partition, []).append(number)
+        refusals = [""] * len(words)
 
         def request(indexes: list[int]) -> Message:
-            return SettleMessagesRequest(queue.topic_id, [PartitionToSettle(index, words[index]) for index in indexes])
+            asked = [PartitionToSettle(index, [words[number][1] for number in open_words[index]]) for index in indexes]
+            return SettleMessagesRequest(queue.topic_id, asked)
 
         def take(answer: Any) -> None:
-            about = f"deleting messages of {queue.name}"
-            for each in answer.messages:
-                if each.error_code in RETRIABLE:
-                    raise BrokerError(each.error_code, about, each.error_message)
-            refused.extend(
-                str(BrokerError(each.error_code, about, each.error_message))
-                for each in answer.messages
-                if each.error_code
-            )
+            told = list(zip(open_words[answer.partition_index], answer.messages, strict=True))
+            again = [(number, each) for number, each in told if each.error_code in RETRIABLE]
+            for number, each in told:
+                code = each.error_code
+                refusals[number] = str(BrokerError(code, about, each.error_message)) if code else ""
+            if again:
+                # The others are not said twice: a release that is done would be refused then.
+                open_words[answer.partition_index] = [number for number, _ in again]
+                raise BrokerError(again[0][1].error_code, about, again[0][1].error_message)
 
-        ask_leaders(self.cluster, queue, words, request, SettleMessagesResponse, take)
-        return refused
+        ask_leaders(self.cluster, queue, list(open_words), request, SettleMessagesResponse, take)
+        return refusals
 
     # --- sending ---
 

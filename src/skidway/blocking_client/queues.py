@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skidway.blocking_client.admin import TOPIC_RESOURCE, Admin
+from skidway.blocking_client.admin import DELETE, SET, TOPIC_RESOURCE, Admin, ConfigChange
 from skidway.blocking_client.cluster import Cluster, NoSuchTopic
 from skidway.blocking_client.connection import Connection, Reply
 from skidway.blocking_client.errors import BadReply, ClientError, check
@@ -31,6 +31,7 @@ BATCH_SLACK_BYTES = 128 * KIB
 END_OF_LOG = -1
 RESOURCES_AT_ONCE = 100
 TYPE = "queue.type"
+MESSAGE_BYTES = "queue.max.message.bytes"
 DEFAULTS = {
     TYPE: "",
     "queue.visibility.timeout.ms": "30000",
@@ -155,6 +156,17 @@ class Queues:
             about=f"cannot create queue {name}",
         )
 
+    def alter(self, queue: Queue, configs: Mapping[str, str], reset: Iterable[str] = (), *, dry: bool = False) -> None:
+        """What is in `reset` becomes what a new queue has."""
+        defaults = default_configs(queue.name, {})
+        changed: dict[str, str | None] = {**configs, **{name: defaults.get(name) for name in reset}}
+        if MESSAGE_BYTES in changed:
+            changed["max.message.bytes"] = _batch_bytes(changed[MESSAGE_BYTES])
+        changed["queue.modified.ms"] = str(time.time_ns() // 1_000_000)
+        changes = [ConfigChange(name, DELETE if value is None else SET, value) for name, value in changed.items()]
+        about = f"cannot alter queue {queue.name}"
+        self._admin.alter_topic(queue.name, changes, validate_only=dry, about=about)
+
     def purge(self, queue: Queue) -> None:
         """All that was sent before is gone: waiting, delayed and in flight. Kafka's readers do not see it either."""
         self.cluster.retrying(
@@ -202,14 +214,19 @@ def sum_of(counted: Iterable[CountedPartition]) -> Counts:
 def default_configs(name: str, configs: Mapping[str, str]) -> dict[str, str]:
     """As the HTTP door has them: a message that was received five times goes to the dead letters, and stays there."""
     found = {TYPE: STANDARD, RETENTION: str(RETENTION_MS)}
-    largest = int(configs.get("queue.max.message.bytes", DEFAULTS["queue.max.message.bytes"]))
-    found["max.message.bytes"] = str(largest + BATCH_SLACK_BYTES)
+    found["max.message.bytes"] = _batch_bytes(configs.get(MESSAGE_BYTES))
     if not name.endswith(DEAD_LETTERS_SUFFIX):
         found["queue.max.deliveries"] = str(MAX_RECEIVES)
         letters = name + DEAD_LETTERS_SUFFIX
         if configs.get("queue.max.deliveries") != "0" and len(letters) <= TOPIC_NAME_MAX:
             found["queue.dead.letter.topic"] = letters
     return found
+
+
+def _batch_bytes(largest: str | None) -> str:
+    """The largest batch of a queue. The broker refuses what is no number."""
+    known = largest is not None and largest.isascii() and largest.isdecimal()
+    return str(int(largest if known and largest else DEFAULTS[MESSAGE_BYTES]) + BATCH_SLACK_BYTES)
 
 
 def ask_leaders(

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 VISIBILITY_MS_MAX = 43_200_000
 QUEUE_DELAY_MS_MAX = 900_000
 """Of a queue; a message may say up to 12 hours."""
-RECEIVE_WAIT_MS_MAX = 30_000
+RECEIVE_WAIT_MS_MAX = 20_000
+"""What a queue may say; a receive may say more."""
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 Names = Annotated[list[str], typer.Argument(metavar="QUEUE", help="One queue or more.", autocompletion=complete_queue)]
@@ -35,7 +36,7 @@ Delay = Annotated[
     typer.Option(
         "--delay",
         metavar="TIME",
-        help="How long a new message waits before anybody gets it: 30, 30s, 10m, up to 12h.",
+        help="How long a message waits before anybody gets it: 30, 30s, 10m; of a message up to 12h, of a queue 15m.",
     ),
 ]
 JsonLines = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]

@@ -172,7 +172,7 @@ def receive(
     """Receive messages of a queue: print them, then delete them.
 
     What could not be printed is not deleted, and comes again. With --keep and --json each message has a receipt, which
-    the HTTP listener takes at /ack.
+    ack, release, reject and extend take, and the HTTP listener at /ack.
     """
     from skidway.blocking_client.queue_messages import QueueMessages
     from skidway.blocking_client.queues import Queues

@@ -131,6 +131,11 @@ QUEUE = {
     "delete": ["q", "--yes"],
     "send": ["q", "body"],
     "receive": ["q"],
+    "alter": ["q", "--delay", "1"],
+    "ack": ["receipt"],
+    "release": ["receipt"],
+    "reject": ["receipt"],
+    "extend": ["receipt"],
 }
 TOPIC: dict[str, list[str]] = {
     "create": ["a"],

@@ -116,7 +116,7 @@ def test_times_are_those_of_the_other_commands(cluster: Cluster, queue: str, nam
     for text, told in wrong.items():
         assert told in run("create", "x", "--visibility", text, code=2).stderr
     assert "--delay 16m: at most 900s" in run("create", "x", "--delay", "16m", code=2).stderr
-    assert "--wait 1m: at most 30s" in run("create", "x", "--wait", "1m", code=2).stderr
+    assert "--wait 1m: at most 20s" in run("create", "x", "--wait", "1m", code=2).stderr
     run("send", queue, "late", "--delay", "1h")
     assert counts(queue) == (0, 0, 1)
     run("send", queue, "now")

@@ -1,10 +1,10 @@
-"""`skidway queue`: make, list, describe, purge and delete queues; peek into them, send to them, receive from them."""
+"""`skidway queue`: make, alter, list, describe, purge and delete queues; peek into them, send, receive, settle."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skidway.cli.config_names import assignment, topic_names
+from skidway.cli.config_names import topic_names
 from skidway.cli.options import DryRun, Yes
 from skidway.cli.output import (
     DEFAULT_BOOTSTRAP,
@@ -20,16 +20,7 @@ from skidway.cli.output import (
     run,
     warn,
 )
-from skidway.cli.places import parse_age_ms
-from skidway.cli.queue_finding import (
-    QUEUE_DELAY_MS_MAX,
-    RECEIVE_WAIT_MS_MAX,
-    Delay,
-    Names,
-    Visibility,
-    find_queue,
-    milliseconds,
-)
+from skidway.cli.queue_finding import Delay, Names, Visibility, find_queue
 from skidway.cli.queue_messages import peek, receive, send
 from skidway.cli.queue_shown import (
     counts_text,
@@ -38,54 +29,35 @@ from skidway.cli.queue_shown import (
     print_summaries,
     summary_document,
 )
+from skidway.cli.queues.settings import (
+    Configs,
+    ContentDedup,
+    DeadLetters,
+    MaxReceives,
+    Retention,
+    Wait,
+    alter,
+    check_letters,
+    given_settings,
+)
+from skidway.cli.queues.settling import ack, extend, reject, release
 
 if TYPE_CHECKING:
     from skidway.blocking_client.queues import Counts, Queue, Queues
 
 app = group(
-    "Create, list, describe, peek into, purge and delete queues; send to them and receive from them.\n\n"
+    "Create, alter, list, describe, peek into, purge and delete queues; send to them and receive from them.\n\n"
     "It asks the brokers by Kafka's protocol, as all commands do: no HTTP listener is needed."
 )
 app.info.epilog = "Dead letters of queues: skidway dlq list shows them, skidway dlq redrive sends them back."
 
 
 Fifo = Annotated[bool, typer.Option("--fifo", help="Keep the order of each message group, and send an id only once.")]
-Wait = Annotated[
-    str | None,
-    typer.Option(
-        "--wait", metavar="TIME", help="How long a receive that does not say waits for a message: 20, 20s. Default: 0."
-    ),
-]
-Retention = Annotated[
-    str | None, typer.Option("--retention", metavar="TIME", help="How long messages are kept: 12h, 7d, 4w.")
-]
-MaxReceives = Annotated[
-    int | None,
-    typer.Option(
-        "--max-receives",
-        metavar="N",
-        help="After so many receives without success a message is dead. Default: 5. 0: never.",
-        min=0,
-        max=1000,
-    ),
-]
-DeadLetters = Annotated[
-    str | None,
-    typer.Option(
-        "--dead-letters", metavar="QUEUE", help="Where dead messages go. Default: QUEUE-dlq. '': they are dropped."
-    ),
-]
-ContentDedup = Annotated[
-    bool, typer.Option("--content-dedup", help="With --fifo: the same body within five minutes is the same message.")
-]
 Partitions = Annotated[
     int, typer.Option("--partitions", "-p", metavar="N", help="Partitions of the new queue. -1: the broker's default.")
 ]
 Replication = Annotated[
     int, typer.Option("--replication", "-r", metavar="N", help="Replicas of each partition. -1: the broker's default.")
-]
-Configs = Annotated[
-    list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting; repeatable.")
 ]
 IfMissing = Annotated[bool, typer.Option("--if-missing", help="Succeed if it exists already.")]
 
@@ -101,7 +73,7 @@ def create(
     retention: Retention = None,
     max_receives: MaxReceives = None,
     dead_letters: DeadLetters = None,
-    content_dedup: ContentDedup = False,
+    content_dedup: ContentDedup = None,
     partitions: Partitions = -1,
     replication: Replication = -1,
     config: Configs = None,
@@ -115,49 +87,19 @@ def create(
 
     if content_dedup and not fifo:
         misused("--content-dedup is for FIFO queues: add --fifo")
-    given = {
-        TYPE: FIFO if fifo else None,
-        "queue.visibility.timeout.ms": milliseconds("--visibility", visibility),
-        "queue.delay.ms": milliseconds("--delay", delay, QUEUE_DELAY_MS_MAX),
-        "queue.receive.wait.ms": milliseconds("--wait", wait, RECEIVE_WAIT_MS_MAX),
-        "retention.ms": None if retention is None else _age_ms(retention),
-        "queue.max.deliveries": max_receives,
-        "queue.dead.letter.topic": dead_letters,
-        "queue.content.deduplication": "true" if content_dedup else None,
-    }
-    configs = {name: str(value) for name, value in given.items() if value is not None}
-    configs |= dict(assignment(text) for text in config or [])
-    if "max.message.bytes" in configs:
-        misused(
-            "max.message.bytes is about batches of a topic: the largest message of a queue is "
-            "-c queue.max.message.bytes=N, at most 1048576"
-        )
+    configs = given_settings(visibility, delay, wait, retention, max_receives, dead_letters, content_dedup, config)
     if fifo:
+        configs[TYPE] = FIFO
         partitions = _of_fifo(partitions, configs)
     with connect(bootstrap, timeout) as cluster:
         known = Queues(cluster)
-        _check_letters(known, configs.get("queue.dead.letter.topic"), queues)
+        check_letters(known, configs.get("queue.dead.letter.topic"), queues)
         for name in queues:
             if name.endswith(".fifo") and not fifo:
                 misused(
                     f"{name} would be a standard queue with the name of a FIFO queue: add --fifo, or name it otherwise"
                 )
             _create(known, name, configs, partitions, replication, if_missing=if_missing, dry_run=dry_run)
-
-
-def _check_letters(known: "Queues", letters: str | None, queues: list[str]) -> None:
-    from skidway.blocking_client.queues import NoSuchQueue, NotAQueue
-
-    if not letters:
-        return
-    if letters in queues:
-        misused(f"{letters} cannot be the queue for its own dead letters: name another one")
-    try:
-        known.find(letters)
-    except NotAQueue:
-        fail(f"{letters} is a topic but no queue, and dead letters of queues go to a queue: name another one")
-    except NoSuchQueue:
-        pass  # it is made with the first letter
 
 
 def _of_fifo(partitions: int, configs: dict[str, str]) -> int:
@@ -297,6 +239,10 @@ def delete(
             typer.echo(f"deleted {queue.name}")
 
 
+app.command(
+    epilog="Examples:\n\nskidway queue alter jobs --visibility 2m --max-receives 10\n\n"
+    "skidway queue alter jobs --reset queue.delay.ms"
+)(alter)
 app.command(epilog="Example: skidway queue peek jobs -n 3")(peek)
 app.command(
     epilog="Examples:\n\nskidway queue send jobs 'resize 17.jpg' --delay 60\n\n"
@@ -304,6 +250,10 @@ app.command(
     "skidway queue send jobs < jobs.txt"
 )(send)
 app.command(epilog="Example: skidway queue receive jobs -n 10 --wait 20")(receive)
+app.command(epilog="Example: skidway queue ack AZ8…")(ack)
+app.command(epilog="Example: skidway queue release AZ8… --delay 10m")(release)
+app.command(epilog="Example: skidway queue reject AZ8… --reason 'no such customer'")(reject)
+app.command(epilog="Example: skidway queue extend AZ8… --visibility 1h")(extend)
 
 
 def _counts(queues: "Queues", queue: "Queue") -> "Counts | None":
@@ -314,13 +264,6 @@ def _counts(queues: "Queues", queue: "Queue") -> "Counts | None":
     partition, reason = next(iter(unserved.items()))
     warn(f"{queue.name} is not counted: partition {partition} is not served: {reason}")
     return None
-
-
-def _age_ms(text: str) -> int:
-    try:
-        return parse_age_ms(text)
-    except ValueError as error:
-        misused(f"--retention: {error}")
 
 
 def main(arguments: list[str]) -> int:
