@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,13 +21,14 @@ from skidway.cli.output import (
 )
 from skidway.cli.queue_finding import Delay, JsonLines, Name, Visibility, find_queue, ids_of, milliseconds
 from skidway.cli.queue_shown import message_document, print_bodies, print_lines, print_peeked, receipt
+from skidway.cli.queues.lines import COUNT_MAX as SENT_AT_ONCE
+from skidway.cli.queues.lines import in_batches
 
 if TYPE_CHECKING:
     from skidway.blocking_client.queue_messages import Draft, QueueMessages, Sent
     from skidway.blocking_client.queues import Queue
     from skidway.gateways.queues.ids import Ids
 
-SENT_AT_ONCE = 500
 WAIT_MS_MAX = 7 * 86_400_000
 BODY_BYTES_MAX = 1024 * 1024
 PEEKED_MAX = 1_000
@@ -86,7 +86,10 @@ def send(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: ControllerTimeout = None,
 ) -> None:
-    """Send messages to a queue, and return when all in-sync replicas have them."""
+    """Send messages to a queue, and return when all in-sync replicas have them.
+
+    Lines of standard input go out as they come: 500 at a time, or what there is after 100 ms.
+    """
     from skidway.blocking_client.queue_messages import Draft, QueueMessages
     from skidway.blocking_client.queues import Queues
 
@@ -96,10 +99,14 @@ def send(
     with connect(bootstrap, timeout) as cluster:
         found = find_queue(Queues(cluster), queue)
         chosen = _key(found, key, message_group, dedup_id)
-        texts = (raw(body) for body in bodies) if bodies else _lines()
         # Of a line that is too long only the beginning was read.
-        sizes = ((text, not bodies and len(text) > BODY_BYTES_MAX) for text in texts)
-        drafts = (Draft(text, chosen, headers, delay_ms, dedup_id, is_cut) for text, is_cut in sizes)
+        drafts = (
+            [
+                Draft(text, chosen, headers, delay_ms, dedup_id, not bodies and len(text) > BODY_BYTES_MAX)
+                for text in texts
+            ]
+            for texts in (_batches(bodies) if bodies else _lines())
+        )
         _send_all(QueueMessages(cluster), found, drafts, ids_of(cluster), as_json=as_json)
 
 
@@ -115,21 +122,24 @@ def _key(queue: "Queue", key: str | None, message_group: str | None, dedup_id: s
     return raw(message_group)
 
 
-def _lines() -> Iterator[bytes]:
-    """Of a line that no queue takes, no more is read than shows that."""
-    while line := sys.stdin.buffer.readline(BODY_BYTES_MAX + 2):
-        yield line.removesuffix(b"\n")
-        if len(line) > BODY_BYTES_MAX + 1:
-            return
+def _batches(bodies: list[str]) -> Iterator[list[bytes]]:
+    for start in range(0, len(bodies), SENT_AT_ONCE):
+        yield [raw(body) for body in bodies[start : start + SENT_AT_ONCE]]
+
+
+def _lines() -> Iterator[list[bytes]]:
+    if sys.stdin.isatty():
+        typer.echo("one message a line; Ctrl-D ends", err=True)
+    return in_batches(sys.stdin.buffer, BODY_BYTES_MAX)
 
 
 def _send_all(
-    messages: "QueueMessages", queue: "Queue", drafts: "Iterable[Draft]", ids: "Ids", *, as_json: bool
+    messages: "QueueMessages", queue: "Queue", drafts: "Iterable[list[Draft]]", ids: "Ids", *, as_json: bool
 ) -> None:
     from skidway.blocking_client.errors import ClientError
 
-    waiting, sent, repeated = iter(drafts), 0, 0
-    while some := list(islice(waiting, SENT_AT_ONCE)):
+    sent = repeated = 0
+    for some in drafts:
         try:
             done = messages.send(queue, some)
         except ClientError as error:
