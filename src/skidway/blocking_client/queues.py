@@ -87,6 +87,8 @@ class Queue:
 @dataclass(slots=True)
 class Counts:
     visible: int = 0
+    blocked: int = 0
+    """Of those: they wait for an earlier message of their group."""
     in_flight: int = 0
     delayed: int = 0
     dead: int = 0
@@ -204,6 +206,7 @@ def sum_of(counted: Iterable[CountedPartition]) -> Counts:
     total = Counts()
     for each in counted:
         total.visible += each.visible
+        total.blocked += each.blocked
         total.in_flight += each.in_flight
         total.delayed += each.delayed
         total.dead += each.dead

@@ -10,7 +10,7 @@ import typer
 from skidway.cli.commands.group import age
 from skidway.cli.formats import Format, Shown, writer
 from skidway.cli.json_lines import iso_time, to_json
-from skidway.cli.output import count_of, harmless, print_table, quantity, size
+from skidway.cli.output import count_of, harmless, print_table, quantity, size, warn
 
 if TYPE_CHECKING:
     from skidway.blocking_client.queue_messages import QueueMessage
@@ -22,28 +22,32 @@ BODY_SHOWN_MAX = 60
 
 def counts_text(counts: "Counts") -> str:
     visible, in_flight, delayed = map(quantity, (counts.visible, counts.in_flight, counts.delayed))
+    blocked = f" ({quantity(counts.blocked)} behind others of their group)" if counts.blocked else ""
     dead = f", {quantity(counts.dead)} dead and waiting for a letter" if counts.dead else ""
-    return f"{visible} visible, {in_flight} in flight, {delayed} delayed{dead}"
+    return f"{visible} visible{blocked}, {in_flight} in flight, {delayed} delayed{dead}"
 
 
-def summary_document(queue: "Queue", counts: "Counts | None") -> dict[str, Any]:
+def summary_document(queue: "Queue", counts: "Counts | None", held_up: str = "") -> dict[str, Any]:
+    """`held_up`: why a receive finds nothing although messages wait."""
     return {
         "queue": queue.name,
         "type": queue.kind,
         "partitions": queue.partitions,
         "visible": None if counts is None else counts.visible,
+        "blocked": None if counts is None else counts.blocked,
         "in_flight": None if counts is None else counts.in_flight,
         "delayed": None if counts is None else counts.delayed,
         "dead": None if counts is None else counts.dead,
         "letter_trouble": None if counts is None else counts.letter_trouble or None,
         "dead_letters": queue.dead_letters or None,
+        "held_up": held_up or None,
     }
 
 
-def document(queue: "Queue", counts: "Counts", oldest_ms: int | None) -> dict[str, Any]:
+def document(queue: "Queue", counts: "Counts", held_up: str, oldest_ms: int | None) -> dict[str, Any]:
     now_ms = time.time_ns() // 1_000_000
     return {
-        **summary_document(queue, counts),
+        **summary_document(queue, counts, held_up),
         "oldest_ms": oldest_ms,
         "oldest_age_s": None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000,
         "visibility_ms": queue.visibility_ms,
@@ -65,6 +69,8 @@ def print_description(queue: "Queue", counts: "Counts", shown: dict[str, Any]) -
     typer.echo(f"{counts_text(counts)}{oldest}")
     if counts.dead and counts.letter_trouble:
         typer.echo(f"dead letters cannot be written: {harmless(counts.letter_trouble)}")
+    if shown["held_up"]:
+        typer.echo(f"a receive finds nothing: {shown['held_up']}")
     letters = queue.dead_letters or "none: dead messages are dropped"
     rows = [
         ("visibility time-out", _time(queue.visibility_ms)),
@@ -91,6 +97,9 @@ def print_summaries(documents: list[dict[str, Any]]) -> None:
         for entry in documents
     ]
     print_table(columns, rows, right=columns[2:5])
+    for entry in documents:
+        if entry["held_up"]:
+            warn(f"a receive from {entry['queue']} finds nothing: {entry['held_up']}")
 
 
 def print_peeked(messages: "list[QueueMessage]") -> None:

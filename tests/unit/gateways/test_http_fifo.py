@@ -43,6 +43,9 @@ def test_a_group_comes_in_order_and_waits_for_what_is_in_flight(fifo: FifoShop) 
     assert list(fifo.take()) == ["4"], "the other group is not in the way"
     assert fifo.bodies() == []
     assert fifo.stats() == (2, 3, 0), "what is blocked is visible"
+    stats = fifo.ask("GET", "/v1/queues/orders/stats").json()
+    assert stats["blocked"] == 2
+    assert stats["heldUp"].startswith("each message that waits is behind an earlier one of its message group")
     states = [each["state"] for each in fifo.ask("GET", "/v1/queues/orders/messages").json()["messages"]]
     assert states == ["inFlight", "inFlight", "visible", "inFlight", "visible"]
 

@@ -69,6 +69,7 @@ def _counting(
             most, shown_from = shown
             found = node.queues.count(share, most, node.world.clock.monotonic_ms(), shown_from)
             data.visible, data.in_flight, data.delayed = found.visible, found.in_flight, found.delayed
+            data.blocked = found.blocked
             data.dead, data.letter_trouble = found.dead, found.letter_trouble or None
             data.held_up, data.start_offset = found.held_up, found.start_offset
             data.shown = [ShownRange(each.first, each.end - 1, each.state, each.count) for each in found.shown]

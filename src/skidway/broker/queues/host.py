@@ -55,6 +55,8 @@ class Told(NamedTuple):
 
 class Counted(NamedTuple):
     visible: int
+    blocked: int
+    """Of those: they wait for an earlier message of their group."""
     in_flight: int
     delayed: int
     dead: int
@@ -165,11 +167,12 @@ class Queues:
         share.look_ahead(now_ms)
         if delivery.on_time(now_ms):
             share.on_change(share)
+        delivery.contents.refresh(delivery)
         start, end = delivery.start_offset, share.partition.log.bound(share.rules.upto)
         seen_end = min(max(start, delivery.end_offset), max(start, end))
         live = delivery.live
-        visible = live.count(AVAILABLE, start, seen_end) + live.count(BLOCKED, start, seen_end)
-        visible += max(0, end - max(start, delivery.end_offset))
+        blocked = live.count(BLOCKED, start, seen_end)
+        visible = live.count(AVAILABLE, start, seen_end) + blocked + max(0, end - max(start, delivery.end_offset))
         shown: list[StateBatch] = []
         position = max(start, shown_from)
         while shown_max > 0 and position < end:
@@ -183,6 +186,7 @@ class Queues:
                 position = live.run_end(position, end)
         return Counted(
             visible,
+            blocked,
             delivery.held_offsets,
             delayed=live.count(DELAYED, start, seen_end),
             dead=live.count(ARCHIVING, start, seen_end),

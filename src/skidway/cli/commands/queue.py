@@ -1,6 +1,6 @@
 """`skidway queue`: make, alter, list, describe, purge and delete queues; peek into them, send, receive, settle."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -43,7 +43,7 @@ from skidway.cli.queues.settings import (
 from skidway.cli.queues.settling import ack, extend, reject, release
 
 if TYPE_CHECKING:
-    from skidway.blocking_client.queues import Counts, Queue, Queues
+    from skidway.blocking_client.queues import Queue, Queues
 
 app = group(
     "Create, alter, list, describe, peek into, purge and delete queues; send to them and receive from them.\n\n"
@@ -158,7 +158,7 @@ def list_queues(
             for queue in found:
                 typer.echo(queue.name)
             return
-        documents = [summary_document(queue, _counts(queues, queue)) for queue in found]
+        documents = [_summary(queues, queue) for queue in found]
     if as_json:
         print_json(documents)
     elif documents:
@@ -178,6 +178,7 @@ def describe(
     """Show how many messages queues have, how old the oldest is, and their settings."""
     from skidway.blocking_client.queue_messages import QueueMessages
     from skidway.blocking_client.queues import Queues, sum_of
+    from skidway.gateways.queues.holding import why_nothing_comes
 
     documents = []
     with connect(bootstrap, timeout) as cluster:
@@ -186,7 +187,8 @@ def describe(
             counted = known.count(queue, 1)
             counts = sum_of(counted)
             oldest = min((each.record.timestamp for each in QueueMessages(cluster).shown(queue, counted)), default=None)
-            documents.append(document(queue, counts, oldest))
+            held_up = why_nothing_comes(counted, is_fifo=queue.is_fifo)
+            documents.append(document(queue, counts, held_up, oldest))
             if not as_json:
                 if number:
                     typer.echo()
@@ -256,14 +258,18 @@ app.command(epilog="Example: skidway queue reject AZ8… --reason 'no such custo
 app.command(epilog="Example: skidway queue extend AZ8… --visibility 1h")(extend)
 
 
-def _counts(queues: "Queues", queue: "Queue") -> "Counts | None":
-    """None, and a warning, where some of its partitions are not served."""
+def _summary(queues: "Queues", queue: "Queue") -> dict[str, Any]:
+    """Not counted, with a warning, where some of its partitions are not served."""
+    from skidway.blocking_client.queues import sum_of
+    from skidway.gateways.queues.holding import why_nothing_comes
+
     unserved = queues.cluster.unserved(queue.name, range(queue.partitions))
     if not unserved:
-        return queues.counts(queue)
+        counted = queues.count(queue, 0)
+        return summary_document(queue, sum_of(counted), why_nothing_comes(counted, is_fifo=queue.is_fifo))
     partition, reason = next(iter(unserved.items()))
     warn(f"{queue.name} is not counted: partition {partition} is not served: {reason}")
-    return None
+    return summary_document(queue, None)
 
 
 def main(arguments: list[str]) -> int:

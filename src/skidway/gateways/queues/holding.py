@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from skidway.gateways.queues.errors import HeldUp, TooManyInFlight
@@ -26,3 +27,20 @@ def held_up(partition: Any, *, is_fifo: bool) -> HeldUp | None:
             f" {span:,} offsets behind it: it may be delayed, in flight, or wait for its dead letter"
         )
     return None
+
+
+def why_nothing_comes(partitions: Iterable[Any], *, is_fifo: bool) -> str:
+    """Why a receive finds nothing although messages of the queue wait, in one of its partitions or in all of them;
+    empty: it does not. `partitions`: of answers to CountMessages."""
+    visible = blocked = 0
+    for each in partitions:
+        if (why := held_up(each, is_fifo=is_fifo)) is not None:
+            return why.detail
+        visible += each.visible
+        blocked += each.blocked
+    if not visible or blocked < visible:
+        return ""
+    return (
+        "each message that waits is behind an earlier one of its message group that is in flight or delayed: delete"
+        " that one, or wait until its time is over"
+    )

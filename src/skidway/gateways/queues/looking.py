@@ -11,7 +11,7 @@ from skidway.gateways.http.topics.leaders import ask_leader
 from skidway.gateways.http.topics.records import Wanted, decode, poll
 from skidway.gateways.queues.catalog import ids_of
 from skidway.gateways.queues.errors import BadReceipt, NoSuchQueue, QueueUnavailable
-from skidway.gateways.queues.holding import held_up
+from skidway.gateways.queues.holding import why_nothing_comes
 from skidway.gateways.queues.leaders import ANSWER_MS, ask_all, nobody_leads
 from skidway.gateways.queues.types import Counters, Peeked, Queue
 from skidway.limits import MIB
@@ -33,14 +33,15 @@ END_OF_LOG = -1
 
 def counters(call: HttpCall, queue: Queue) -> Steps[Counters]:
     total = Counters()
-    for each in (yield from _counted(call, queue, 0)):
+    counted = yield from _counted(call, queue, 0)
+    for each in counted:
         total.visible += each.visible
         total.in_flight += each.in_flight
         total.delayed += each.delayed
         total.dead += each.dead
         total.letter_trouble = total.letter_trouble or each.letter_trouble or ""
-        if not total.held_up and (why := held_up(each, is_fifo=queue.settings.is_fifo)) is not None:
-            total.held_up = why.detail
+        total.blocked += each.blocked
+    total.held_up = why_nothing_comes(counted, is_fifo=queue.settings.is_fifo)
     return total
 
 

@@ -129,6 +129,8 @@ class Ack(msgspec.Struct, kw_only=True):
 
 class Counters(msgspec.Struct, kw_only=True):
     visible: int = 0
+    blocked: int = 0
+    """Of those: they wait for an earlier message of their group."""
     in_flight: int = 0
     delayed: int = 0
     dead: int = 0

@@ -30,6 +30,8 @@ class CountedPartition(Message):
     letter_trouble: str | None = string("0+", default=None, nullable="0+")
     held_up: int = int8("0+")
     start_offset: int = int64("0+")
+    blocked: int = int64("0+", default=0, tag=0)
+    """Of the visible, those that wait for an earlier message of their group."""
 
 
 class CountMessagesResponse(Message, key=30003, versions="0", flexible="0+"):

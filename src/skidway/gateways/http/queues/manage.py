@@ -118,7 +118,7 @@ def stats(call: HttpCall) -> Steps[Reply]:
         found = yield from service.counters(call, service.find(call, QueueKey(call.values[0])))
     except QueueError as error:
         raise problem_of(error) from None
-    shown = shapes.Stats(found.visible, found.in_flight, found.delayed)
+    shown = shapes.Stats(found.visible, found.in_flight, found.delayed, found.blocked or UNSET)
     if found.dead:
         shown.dead = found.dead
         shown.letter_trouble = found.letter_trouble or UNSET

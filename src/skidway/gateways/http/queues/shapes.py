@@ -182,6 +182,8 @@ class Stats(Struct, rename="camel"):
     visible: int
     in_flight: int
     delayed: int
+    blocked: int | UnsetType = UNSET
+    """FIFO queues: those of the visible that wait for an earlier message of their group, if there are any."""
     dead: int | UnsetType = UNSET
     """Those that wait until their dead letters are written, if there are any."""
     letter_trouble: str | UnsetType = UNSET
