@@ -34,6 +34,12 @@ from skidway.wire.schema.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from skidway.wire.schema.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from skidway.wire.schema.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -178,6 +184,26 @@ class Groups:
                     check(answer.error_code, about)
 
         self._coordinators.ask(group, ask)
+
+    def forget(self, group: str, places: Iterable[Place]) -> dict[str, str]:
+        """Delete committed offsets. Why some were refused, by topic: members are subscribed to it, for one."""
+        topics = [
+            OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(index) for index in partitions])
+            for topic, partitions in by_topic(places).items()
+        ]
+        request = OffsetDeleteRequest(group, topics)
+
+        def ask(coordinator: Connection) -> dict[str, str]:
+            reply = coordinator.call(request, OffsetDeleteResponse)
+            check(reply.error_code, f"cannot alter group {group}")
+            return {
+                topic.name: str(BrokerError(each.error_code, f"group {group}, topic {topic.name}"))
+                for topic in reply.topics
+                for each in topic.partitions
+                if each.error_code
+            }
+
+        return self._coordinators.ask(group, ask)
 
     def delete(self, group: str) -> None:
         request = DeleteGroupsRequest(groups_names=[group])

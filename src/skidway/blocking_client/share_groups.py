@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from skidway.blocking_client.cluster import Cluster
 from skidway.blocking_client.connection import Connection
 from skidway.blocking_client.coordinators import Coordinators, CoordinatorType
-from skidway.blocking_client.errors import Unsupported, check
+from skidway.blocking_client.errors import BrokerError, Unsupported, check
 from skidway.blocking_client.reader import Place, by_topic
 from skidway.errors import ErrorCode
 from skidway.wire.schema.alter_share_group_offsets import (
@@ -18,6 +18,11 @@ from skidway.wire.schema.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
+)
+from skidway.wire.schema.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsResponse,
 )
 from skidway.wire.schema.describe_share_delivery import (
     DeliveryTopic,
@@ -99,6 +104,24 @@ class ShareGroups:
                     check(entry.error_code, about, entry.error_message)
 
         self._coordinators.ask(group, ask)
+
+    def forget(self, group: str, topics: Iterable[str]) -> dict[str, str]:
+        """Have a group without members forget topics: who subscribes again begins anew. Why some were refused."""
+        asked = [DeleteShareGroupOffsetsRequestTopic(topic) for topic in topics]
+        request = DeleteShareGroupOffsetsRequest(group_id=group, topics=asked)
+
+        def ask(coordinator: Connection) -> dict[str, str]:
+            reply = coordinator.call(request, DeleteShareGroupOffsetsResponse)
+            check(reply.error_code, f"cannot alter share group {group}", reply.error_message)
+            return {
+                each.topic_name: str(
+                    BrokerError(each.error_code, f"group {group}, topic {each.topic_name}", each.error_message)
+                )
+                for each in reply.responses
+                if each.error_code
+            }
+
+        return self._coordinators.ask(group, ask)
 
     def deliveries(self, group: str, places: Iterable[Place]) -> dict[Place, Deliveries]:
         """As the leaders know them. Nothing from brokers that do not tell, such as Apache Kafka's, and of partitions

@@ -76,6 +76,7 @@ def uses(bootstrap: str, folder: Path) -> list[list[str]]:
         ["group", "describe", "g", *at],
         ["group", "reset", "g", "--to", "earliest", *at],
         ["group", "alter", "g", "-c", "share.auto.offset.reset=earliest", *at],
+        ["group", "forget", "g", "--topic", "a", *at],
         ["group", "delete", "g", "--yes", *at],
         ["transaction", "list", *at],
         ["transaction", "describe", "x", *at],

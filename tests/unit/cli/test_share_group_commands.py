@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import AcknowledgeType, ShareConsumer
+from confluent_kafka import AcknowledgeType, Consumer, ShareConsumer
 from typer.testing import CliRunner, Result
 
 from skidway.blocking_client.admin import Admin
 from skidway.blocking_client.cluster import Cluster
+from skidway.blocking_client.groups import Groups
 from skidway.blocking_client.producer import Producer
 from skidway.blocking_client.share_groups import ShareGroups
 from skidway.cli.commands.group import app
@@ -116,6 +117,71 @@ def test_a_share_group_is_moved_and_deleted(group: str, topic: str, cluster: Clu
     assert (found["locked"], found["deliveries"]) == (0, None), "nobody fetches"
     assert "delete" in run("delete", group, stdin="y\n").stdout
     assert "GROUP_ID_NOT_FOUND" in run("describe", group, code=1).stderr
+
+
+def test_a_share_group_forgets_a_topic(group: str, topic: str, cluster: Cluster) -> None:
+    other = f"{topic}-other"
+    Admin(cluster).create_topic(other, partitions=2)
+    run("reset", group, "--topic", other, "--to", "earliest", "--execute")
+
+    def known() -> set[tuple[str, int]]:
+        return set(ShareGroups(cluster).offsets(group))
+
+    assert known() == {(topic, 0), (other, 0), (other, 1)}
+    for words in ((), ("--dry-run",)):
+        shown = run("forget", group, "--topic", other, *words).stdout
+        rows = [["TOPIC", "PARTITION", "OFFSET"], [other, "0", "0"], [other, "1", "0"]]
+        assert [line.split() for line in shown.splitlines()[:3]] == rows
+        assert shown.endswith("dry run: nothing was changed; --execute does it\n")
+    assert known() == {(topic, 0), (other, 0), (other, 1)}
+    error = run("forget", group, "--topic", other, "--topic", topic[:-1], "--execute", code=1).stderr
+    assert error == f"error: group {group} has no offsets of topic {topic[:-1]}; did you mean {topic}?\n"
+    assert known() == {(topic, 0), (other, 0), (other, 1)}, "nothing is forgotten then"
+    assert "contradict" in run("forget", group, "--topic", other, "--execute", "--dry-run", code=2).stderr
+    document = json.loads(run("forget", group, "--topic", other, "--execute", "--json").stdout)
+    assert (document["executed"], len(document["partitions"])) == (True, 2)
+    assert known() == {(topic, 0)}
+    assert f"group {group} has forgotten that" in run("forget", group, "--topic", topic, "--execute").stdout
+    assert known() == set()
+    assert "has no offsets of topic" in run("forget", group, "--topic", topic, "--execute", code=1).stderr
+    assert "GROUP_ID_NOT_FOUND" in run("forget", f"{group}-x", "--topic", topic, code=1).stderr
+
+
+def test_a_share_group_with_members_forgets_nothing(group: str, topic: str, member: ShareConsumer) -> None:
+    eventually(lambda: member.poll(1.0))
+    error = run("forget", group, "--topic", topic, "--execute", code=1).stderr
+    assert f"error: group {group} is in use: Stable, 1 member (" in error
+    assert "forgets topics only while it has no members; stop them first" in error
+    assert described(group)["partitions"][0]["topic"] == topic
+
+
+def test_a_consumer_group_forgets_a_topic(cluster: Cluster, topic: str) -> None:
+    name, other = f"c-{topic}", f"{topic}-other"
+    Admin(cluster).create_topic(other, partitions=1)
+    run("reset", name, "--topic", topic, "--to", "2", "--execute")
+    run("reset", name, "--topic", other, "--to", "earliest", "--execute")
+    assert "dry run" in run("forget", name, "--topic", topic).stdout
+    assert set(Groups(cluster).committed(name)) == {(topic, 0), (other, 0)}
+    shown = run("forget", name, "--topic", topic, "--execute").stdout
+    assert shown.splitlines()[1].split() == [topic, "0", "2"]
+    assert set(Groups(cluster).committed(name)) == {(other, 0)}
+
+
+def test_a_consumer_group_keeps_what_members_read(bootstrap: str, cluster: Cluster, topic: str) -> None:
+    name, other = f"c-{topic}", f"{topic}-other"
+    Admin(cluster).create_topic(other, partitions=1)
+    for each in (topic, other):
+        run("reset", name, "--topic", each, "--to", "latest", "--execute")
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": name})
+    reader.subscribe([topic])
+    try:
+        eventually(lambda: reader.poll(0.1) or reader.assignment())
+        result = run("forget", name, "--topic", topic, "--topic", other, "--execute", code=4)
+        assert "a member of the group is subscribed to the topic" in result.stderr
+        assert [line.split() for line in result.stdout.splitlines()[1:2]] == [[other, "0", "0"]]
+        assert set(Groups(cluster).committed(name)) == {(topic, 0)}
+    finally:
+        reader.close()
 
 
 def test_share_is_for_share_groups(cluster: Cluster, topic: str) -> None:

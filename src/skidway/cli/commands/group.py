@@ -1,4 +1,4 @@
-"""`skidway group`: list and describe groups, move their offsets, change their settings, delete them.
+"""`skidway group`: list and describe groups, move or forget their offsets, change their settings, delete them.
 
 Consumer groups and share groups alike.
 """
@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from skidway.cli.config_names import assignment, group_names
+from skidway.cli.help.misspelt import question
 from skidway.cli.help.names import complete_group, complete_topic
 from skidway.cli.help.suggestions import with_suggestion
 from skidway.cli.options import DryRun, Execute, OnlyPartitions, Yes
 from skidway.cli.output import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
+    EXIT_FAILED,
+    EXIT_INCOMPLETE,
     AsJson,
     Bootstrap,
     Timeout,
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from skidway.blocking_client.groups import Group, Groups
     from skidway.blocking_client.lag import Lag
 
-app = group("List, describe, reset, alter and delete consumer groups and share groups.")
+app = group("List, describe, reset, alter and delete consumer groups and share groups, or what they have of a topic.")
 
 Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="One group or more.", autocompletion=complete_group)]
 STATES = (
@@ -193,6 +196,77 @@ def reset(
     _print_moves(moves)
     done = f"group {name} reset" if execute else "dry run: nothing was changed; --execute does it"
     typer.echo(harmless(done))
+
+
+@app.command(epilog="Example: skidway group forget resizers --topic pictures --execute")
+@friendly
+def forget(
+    name: Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=complete_group)],
+    topic: Annotated[
+        list[str],
+        typer.Option(
+            "--topic", "-t", metavar="TOPIC", help="What to forget; repeatable.", autocompletion=complete_topic
+        ),
+    ],
+    execute: Execute = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Delete the offsets that a group has of single topics: who reads them again begins as a new group does.
+
+    A share group must have no members; of a consumer group none may be subscribed to the topics. Without --execute it
+    only shows what would be deleted.
+    """
+    from skidway.blocking_client.groups import Groups
+    from skidway.blocking_client.share_groups import ShareGroups
+
+    if execute and dry_run:
+        misused("--execute and --dry-run contradict each other: give one of them")
+    refusals: dict[str, str] = {}
+    with _cluster(bootstrap, timeout) as cluster:
+        groups = Groups(cluster)
+        found = groups.describe(name)
+        is_share = found.type == "share"
+        if is_share:
+            _refuse_members(found)
+            offsets = {place: each.start for place, each in ShareGroups(cluster).offsets(name).items()}
+        else:
+            offsets = {place: each.offset for place, each in groups.committed(name).items()}
+        chosen = {place: offset for place, offset in sorted(offsets.items()) if place[0] in topic}
+        _check_known(name, topic, {place[0] for place in offsets})
+        if execute:
+            refusals = ShareGroups(cluster).forget(name, topic) if is_share else groups.forget(name, chosen)
+    if as_json:
+        document = [
+            {"topic": place[0], "partition": place[1], "offset": offset, "error": refusals.get(place[0])}
+            for place, offset in chosen.items()
+        ]
+        print_json({"group": name, "executed": execute, "partitions": document})
+    else:
+        rows = [(*place, offset) for place, offset in chosen.items() if place[0] not in refusals]
+        print_table(("topic", "partition", "offset"), rows, right=("partition", "offset"))
+        if not execute:
+            typer.echo("dry run: nothing was changed; --execute does it")
+        elif rows:
+            typer.echo(harmless(f"group {name} has forgotten that"))
+    if refusals:
+        fail("; ".join(refusals.values()), EXIT_INCOMPLETE if len(refusals) < len(set(topic)) else EXIT_FAILED)
+
+
+def _refuse_members(found: "Group") -> None:
+    if found.live:
+        reason = "a share group forgets topics only while it has no members; stop them first"
+        fail(f"group {found.id} is in use: {found.state}, {who(found)}; {reason}")
+
+
+def _check_known(name: str, topics: list[str], known: set[str]) -> None:
+    """Before anything is deleted."""
+    unknown = next((topic for topic in topics if topic not in known), None)
+    if unknown is not None:
+        meant = question(unknown, known)
+        fail(f"group {name} has no offsets of topic {unknown}; {meant or 'skidway group describe shows those it has'}")
 
 
 @app.command(epilog="Example: skidway group alter resizers -c share.record.lock.duration.ms=60000")
