@@ -22,7 +22,7 @@ def parse_bootstrap(text: str) -> list[Address]:
     return addresses
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str, default_port: int = DEFAULT_PORT) -> Address:
     bare = text.partition("://")[2] or text
     if bare.startswith("["):
         host, bracket, rest = bare[1:].partition("]")
@@ -30,13 +30,13 @@ def parse_address(text: str) -> Address:
             raise BadAddress(f"{text!r} is not an address; expected [ipv6]:port")
         port = rest[1:]
     elif bare.count(":") > 1:
-        raise BadAddress(f"{text!r} is not an address; write IPv6 as [{bare}]:{DEFAULT_PORT}")
+        raise BadAddress(f"{text!r} is not an address; write IPv6 as [{bare}]:{default_port}")
     else:
         host, _, port = bare.partition(":")
     if not host:
         raise BadAddress(f"{text!r} is not an address; expected host:port")
     if not port:
-        return Address(host, DEFAULT_PORT)
+        return Address(host, default_port)
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise BadAddress(f"{text!r} is not an address; the port must be a number from 1 to 65535")
     return Address(host, int(port))

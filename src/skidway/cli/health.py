@@ -1,5 +1,7 @@
 """`skidway cluster health`: one word, an exit code for scripts, and for each problem what it is and what to do.
 
+Kafka's protocol is asked, and, where `--http-at` names them, the nodes themselves.
+
 0 healthy     every broker and voter is there, every replica is in sync
 1 degraded    everything can be read and led, but something is missing: another failure may stop it
 2 unavailable nobody answers, there is no controller, or partitions have no leader
@@ -16,6 +18,9 @@ from skidway.cli.counts import internal_among, numbers, of_brokers, of_partition
 from skidway.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_of, friendly, harmless, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from skidway.blocking_client.addresses import Address
     from skidway.blocking_client.cluster import Partition
     from skidway.blocking_client.cluster_admin import ClusterAdmin, ClusterState, Quorum
     from skidway.blocking_client.moves import PartitionKey
@@ -51,6 +56,8 @@ class Health:
     brokers_down: list[int] = field(default_factory=list)
     partitions: int = 0
     internal_partitions: int = 0
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    """What those say that were asked over HTTP."""
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -72,6 +79,14 @@ def health(
             "--wait", metavar="SECONDS", help="Check again until the cluster is healthy, for at most this long.", min=0
         ),
     ] = 0.0,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http-at",
+            metavar="HOST:PORT[,…]",
+            help="Where nodes answer HTTP: ask each whether it lives and is ready, too.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Annotated[
@@ -85,12 +100,17 @@ def health(
         ),
     ] = ANSWER_S,
 ) -> None:
-    """Show whether the cluster is healthy, and what to do if not. Exit code 0: healthy, 1: degraded, 2: unavailable."""
+    """Show whether the cluster is healthy, and what to do if not. Exit code 0: healthy, 1: degraded, 2: unavailable.
+
+    Kafka's protocol does not tell where nodes answer HTTP. With --http-at they are asked there (/livez, /readyz): one
+    that does not answer, or is not ready, makes the cluster degraded.
+    """
+    nodes = [] if http is None else _addresses(http)
     deadline = time.monotonic() + wait
-    found = examine(bootstrap, timeout)
+    found = examine(bootstrap, timeout, nodes)
     while found.status is not Status.HEALTHY and time.monotonic() < deadline:
         time.sleep(min(LOOK_EVERY_S, max(0.0, deadline - time.monotonic())))
-        found = examine(bootstrap, timeout)
+        found = examine(bootstrap, timeout, nodes)
     if as_json:
         print_json(found.document())
     else:
@@ -98,8 +118,15 @@ def health(
     raise typer.Exit(int(found.status))
 
 
-def examine(bootstrap: str, timeout_s: float) -> Health:
-    """One look. Nobody who answers is a finding, not an error; an address that is none is an error."""
+def _addresses(http: str) -> "list[Address]":
+    from skidway.blocking_client.node_health import parse_addresses
+
+    return parse_addresses(http)
+
+
+def examine(bootstrap: str, timeout_s: float, nodes: "Sequence[Address]" = ()) -> Health:
+    """One look. Nobody who answers is a finding, not an error; an address that is none is an error. `nodes`: where
+    they answer HTTP."""
     from skidway.blocking_client.cluster import Cluster
     from skidway.blocking_client.cluster_admin import ClusterAdmin
     from skidway.blocking_client.errors import BadAddress, ClientError
@@ -113,7 +140,36 @@ def examine(bootstrap: str, timeout_s: float) -> Health:
     except ClientError as error:
         todo = "start the brokers, or name a running one with --bootstrap; their logs say why they stopped"
         found.found(Status.UNAVAILABLE, "unreachable", str(error), todo)
+    if nodes:
+        _ask_nodes(found, nodes, timeout_s)
     return found
+
+
+def _ask_nodes(found: Health, addresses: "Sequence[Address]", timeout_s: float) -> None:
+    from skidway.blocking_client.node_health import NotReady, Ready, Silent, Stranger, ask_nodes
+
+    for address, told in zip(addresses, ask_nodes(addresses, timeout_s), strict=True):
+        entry: dict[str, Any] = {"address": str(address), "live": False, "ready": False, "node": None, "reasons": []}
+        match told:
+            case Ready(node):
+                entry |= {"live": True, "ready": True, "node": node}
+            case NotReady(node, reasons):
+                entry |= {"live": True, "node": node, "reasons": reasons}
+                text = (
+                    f"node {node} at {address} is not ready for clients: {'; '.join(reasons) or 'it does not say why'}"
+                )
+                todo = "wait if it is starting; else read its log"
+                found.found(Status.DEGRADED, "not_ready", text, todo, nodes=[node])
+            case Silent(why):
+                entry["reasons"] = [why]
+                text = f"no node answers HTTP at {address}: {why}"
+                todo = "start it, or name where it answers: its log says so, and serve --http HOST:PORT chooses it"
+                found.found(Status.DEGRADED, "http_silent", text, todo)
+            case Stranger(why):
+                entry["reasons"] = [why]
+                text = f"who answers at {address} is no node of Skidway: {why}"
+                found.found(Status.DEGRADED, "http_stranger", text, "name the address that serve --http chooses")
+        found.nodes.append(entry)
 
 
 def _examine(admin: "ClusterAdmin", found: Health, timeout_ms: int) -> None:
@@ -255,7 +311,9 @@ def counted(found: Health) -> str:
     """Brokers, partitions and the controller."""
     brokers = of_brokers(found.brokers, found.brokers_down)
     controller = "no controller" if found.controller is None else f"controller {found.controller}"
-    return f"{brokers}, {of_partitions(found.partitions, found.internal_partitions)}, {controller}"
+    ready = sum(node["ready"] for node in found.nodes)
+    nodes = f", {ready} of {count_of(len(found.nodes), 'node')} ready" if found.nodes else ""
+    return f"{brokers}, {of_partitions(found.partitions, found.internal_partitions)}, {controller}{nodes}"
 
 
 def _show(found: Health) -> None:

@@ -115,7 +115,7 @@ def uses(bootstrap: str, folder: Path) -> list[list[str]]:
 
 CLUSTER: dict[str, list[str]] = {
     "describe": [],
-    "health": [],
+    "health": ["--http-at", "127.0.0.1:1"],
     "features": [],
     "drain": ["1"],
     "elect-leaders": [],
