@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from skidway.broker.api.caller import Caller
 from skidway.ports import Buffer, FileSlice
 from skidway.runtime.distribution import Distribution
-from skidway.runtime.slices import Slices
+from skidway.runtime.slices import Slices, Work
 from skidway.steps import Steps
 from skidway.wire.framing import frame, join_small
 from skidway.wire.headers import read_response_header
@@ -184,7 +184,8 @@ class Call:
     gone: bool
     """Nobody waits for the reply any more."""
     on_gone: Callable[[], None] | None
-    """Called when the caller disconnects while the call waits."""
+    """Called when the caller disconnects while the call waits. Work in steps is cancelled then; at its end it sets
+    this for what it waits for afterwards."""
 
     def reply(self, response: Any) -> None:
         raise NotImplementedError
@@ -214,6 +215,13 @@ class Call:
     def origin(self) -> object:
         """What is the same for all calls that end together when the caller disconnects."""
         return self
+
+    def goes_on_in(self, work: Work) -> None:
+        """Perhaps nothing is left of the work but to free memory: then the call waits for something else."""
+        if not work.over:
+            self.is_long = True
+            if self.on_gone is None:
+                self.on_gone = work.cancel
 
 
 class LocalCall(Call):
@@ -278,7 +286,5 @@ def answer_later(slices: Slices, call: Call, steps: Steps[Any]) -> None:
         if response is not None:
             call.reply(response)
 
-    work = slices.begin(steps, answer, call.fail)
-    if not work.over:
-        call.is_long = True
-        call.on_gone = work.cancel
+    call.on_gone = None  # what it waited for is here
+    call.goes_on_in(slices.begin(steps, answer, call.fail))

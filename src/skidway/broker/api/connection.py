@@ -386,9 +386,8 @@ class Connection:
             over()
 
         work = self.node.world.slices.begin(steps, done, failed)
+        call.goes_on_in(work)
         if not work.over:
-            call.is_long = True
-            call.on_gone = work.cancel
             self.work = work
 
     def _await(self, call: WireCall) -> None:

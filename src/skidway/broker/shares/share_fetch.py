@@ -82,20 +82,19 @@ class ShareFetch:
         """Partitions where leases are on their way to the store."""
 
     def begin(self, asked: Asked, places: list[Place]) -> Steps[None]:
+        """Over when it is answered, or waits."""
         limits = self._world.limits
         self._asked = asked
         self._places = places
         asked.bytes_max = min(asked.bytes_max, limits.fetch_bytes_max)
+        try:
+            yield from self._wait_in_all(places)
+        except GeneratorExit:
+            self.give_up()
+            raise
+        # The steps are over: nobody else cleans up if the caller leaves while this waits.
         self._call.on_gone = self.give_up
-        now_ms = self._call.now_ms
-        for number, place in enumerate(places, 1):
-            if not number % PLACES_PER_STEP:
-                yield None
-                now_ms = self._world.clock.monotonic_ms()
-            if self._call.gone:
-                return
-            self._wait_in(place, now_ms)
-        self._look(now_ms)
+        self._look(self._world.clock.monotonic_ms())
         wait_ms = min(asked.wait_ms, limits.fetch_wait_ms_max)
         if self._done:
             return
@@ -103,6 +102,14 @@ class ShareFetch:
             self.finish()
         else:
             self._timer = self._world.timers.at(self._call.now_ms + wait_ms, self.finish)
+
+    def _wait_in_all(self, places: list[Place]) -> Steps[None]:
+        now_ms = self._call.now_ms
+        for number, place in enumerate(places, 1):
+            if not number % PLACES_PER_STEP:
+                yield None
+                now_ms = self._world.clock.monotonic_ms()
+            self._wait_in(place, now_ms)
 
     def _wait_in(self, place: Place, now_ms: int) -> None:
         try:
