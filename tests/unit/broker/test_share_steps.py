@@ -96,3 +96,28 @@ def test_a_large_request_that_waits_hears_it_too(world: World, monkeypatch: pyte
     assert waiters(world) == 1
     ann.peer.connection.closed()
     assert waiters(world) == 0
+
+
+def test_a_fetch_that_is_answered_between_its_steps_opens_no_more_and_takes_nothing(world: World) -> None:
+    for index in ALL:
+        produce(world, 1, index=index)
+    ann = begun(world)
+    fetches = world.node.rooms.services.share_fetches
+    waited_in = next(share for share in shares(world) if share.waiters)
+    fetches.partitions.on_disturbed(waited_in.partition)  # as when this node is about to stop
+    finish(world, ann)
+    assert acquired(ann.peer.reply()) == []
+    assert waiters(world) == held(world) == 0
+    assert len(acquired(ann.fetch())) > 0
+
+
+def test_a_fetch_that_finds_something_between_its_steps_takes_no_more(world: World) -> None:
+    for index in ALL:
+        produce(world, 1, index=index)
+    ann = begun(world)
+    next(share for share in shares(world) if share.waiters).look_again()  # as when a lease is over
+    finish(world, ann)
+    taken = len(acquired(ann.peer.reply()))
+    assert 0 < taken < PARTITIONS
+    assert held(world) == taken
+    assert waiters(world) == 0

@@ -81,6 +81,8 @@ class Receive:
         """Over when it is answered, or waits."""
         try:
             yield from self._open(topic, topic_id, partitions)
+            if self._done:
+                return
             loading = any(share.delivery is None and not share.closed for share in self._waits_in)
             yield from self._look(self._call.now_ms)
         except GeneratorExit:

@@ -92,6 +92,8 @@ class ShareFetch:
         except GeneratorExit:
             self.give_up()
             raise
+        if self._done:
+            return
         # The steps are over: nobody else cleans up if the caller leaves while this waits.
         self._call.on_gone = self.give_up
         self._look(self._world.clock.monotonic_ms())
@@ -108,6 +110,8 @@ class ShareFetch:
         for number, place in enumerate(places, 1):
             if not number % PLACES_PER_STEP:
                 yield None
+                if self._done:
+                    return
                 now_ms = self._world.clock.monotonic_ms()
             self._wait_in(place, now_ms)
 
@@ -170,7 +174,8 @@ class ShareFetch:
         keep.when_known(known)
 
     def finish(self) -> None:
-        """Reply with what there is, as soon as the acknowledgements are answered and the leases stored."""
+        """Reply with what there is, as soon as the acknowledgements are answered and the leases stored. It may be
+        called while partitions are opened: the rest is for the next fetch."""
         if self._done:
             return
         self._stop_waiting()
