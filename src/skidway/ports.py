@@ -79,6 +79,14 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Directory(Protocol):
+    """An open directory: it can be synced however many files are open meanwhile."""
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Disk(Protocol):
     """A data directory. Names become durable by `sync_directory`, contents by `File.sync`."""
 
@@ -98,7 +106,8 @@ class Disk(Protocol):
     def read(self, path: str) -> bytes: ...
 
     def write_atomic(self, path: str, data: Buffer) -> None:
-        """Replace the file as a whole and durably: temporary file, sync, rename, directory sync."""
+        """Replace the file as a whole and durably: temporary file, sync, rename, directory sync. When too many files
+        are open (EMFILE, ENFILE), nothing has changed."""
         ...
 
     def list(self, path: str) -> list[str]:
@@ -124,6 +133,8 @@ class Disk(Protocol):
         ...
 
     def remove_tree(self, path: str) -> None: ...
+
+    def open_directory(self, path: str) -> Directory: ...
 
     def sync_directory(self, path: str) -> None: ...
 

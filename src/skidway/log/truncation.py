@@ -13,8 +13,8 @@ from skidway.log import markers
 from skidway.log.compaction.swapping import REBUILT_SUFFIXES, SEGMENT_SUFFIXES
 from skidway.log.durability import starts
 from skidway.log.durability.checkpoints import TRUNCATED, Truncated
-from skidway.log.durability.sync import SyncHistory, snapshot_offset, snapshot_path
-from skidway.log.durability.truncation_file import begin_anew, is_marked, mark
+from skidway.log.durability.sync import NO_DESCRIPTORS, SyncHistory, snapshot_offset, snapshot_path
+from skidway.log.durability.truncation_file import begin_anew, mark, may_be_marked
 from skidway.log.epochs import LeaderEpochs
 from skidway.log.health import SOUND, ReadOnly, at, begun_anew, reason_of
 from skidway.log.log import Log
@@ -121,7 +121,8 @@ def _decide(log: Log, truncated: Truncated, end_offset: int) -> None:
     try:
         mark(log.disk, log.directory, truncated)
     except OSError as error:
-        if is_marked(log.disk, log.directory, truncated):
+        # Too many open files left everything as it was, and it takes a descriptor to look.
+        if error.errno not in NO_DESCRIPTORS and may_be_marked(log.disk, log.directory, truncated):
             raise _failed(log, error) from error
         log.synced_offset = synced_offset
         raise StorageError(f"{log.directory} was not truncated, retry later: {error}") from error

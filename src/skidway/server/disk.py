@@ -15,6 +15,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 
 from skidway.ports import Buffer, File
 
@@ -163,6 +164,20 @@ class RealFile:
             os.close(fd)
 
 
+class RealDirectory:
+    __slots__ = ("_disk", "_fd")
+
+    def __init__(self, path: str, disk: "RealDisk") -> None:
+        self._disk = disk
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def sync(self) -> None:
+        self._disk._sync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 """Linux draws it when it starts."""
 
@@ -224,20 +239,22 @@ class RealDisk:
     def write_atomic(self, path: str, data: Buffer) -> None:
         target = self._locate(path)
         temporary = target + TEMPORARY_SUFFIX
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, self._file_mode)
-        try:
+        # First: without a descriptor for it, nobody could say after the rename what is durable.
+        with closing(RealDirectory(os.path.dirname(target), self)) as directory:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, self._file_mode)
             try:
-                rest = memoryview(data).cast("B")
-                while rest:
-                    rest = rest[os.write(fd, rest) :]
-                self._sync(fd)
-            finally:
-                os.close(fd)
-            os.rename(temporary, target)
-        except OSError:
-            _remove_if_there(temporary)
-            raise
-        self._sync_directory(os.path.dirname(target))
+                try:
+                    rest = memoryview(data).cast("B")
+                    while rest:
+                        rest = rest[os.write(fd, rest) :]
+                    self._sync(fd)
+                finally:
+                    os.close(fd)
+                os.rename(temporary, target)
+            except OSError:
+                _remove_if_there(temporary)
+                raise
+            directory.sync()
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(self._locate(path)))
@@ -269,8 +286,12 @@ class RealDisk:
             raise ValueError("the data directory itself is never removed")
         _remove_tree(self._locate(path))
 
+    def open_directory(self, path: str) -> RealDirectory:
+        return RealDirectory(self._locate(path), self)
+
     def sync_directory(self, path: str) -> None:
-        self._sync_directory(self._locate(path))
+        with closing(self.open_directory(path)) as directory:
+            directory.sync()
 
     def sync_file(self, path: str) -> None:
         fd = os.open(self._locate(path), os.O_RDWR | os.O_CLOEXEC)
@@ -289,13 +310,6 @@ class RealDisk:
     def usage(self) -> tuple[int, int]:
         volume = os.statvfs(self.root)
         return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
-
-    def _sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            self._sync(fd)
-        finally:
-            os.close(fd)
 
     def _sync(self, fd: int) -> None:
         try:

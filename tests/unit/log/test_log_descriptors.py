@@ -12,10 +12,12 @@ from log_by_hand import NOW, append, commit, headers, open_log, sync
 
 from skidway.errors import StorageError
 from skidway.log import truncation
-from skidway.log.durability import checkpointing, saved, unsynced
+from skidway.log.durability import checkpointing, checkpoints, saved, unsynced
 from skidway.log.log import Log
 from skidway.log.recovery import opening
 from skidway.log.settings import LogSettings
+from skidway.records.batch import read_header
+from skidway.records.record import Record, build_batch
 from skidway.server.disk import RealDisk
 from skidway.sim.world.disk import SimDisk
 
@@ -150,7 +152,7 @@ def test_a_directory_that_cannot_be_opened_is_no_failed_sync(
 class ShortOnce:
     """From a disk's n-th use on, for some uses, no file can be opened."""
 
-    NAMES = ("open", "read", "list", "write_atomic", "sync_directory")
+    NAMES = ("open", "read", "list", "write_atomic", "open_directory", "sync_directory")
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, disk: SimDisk, begin: int, code: int) -> None:
         self.uses, self.begin, self.code = 0, begin, code
@@ -206,3 +208,77 @@ def test_a_log_that_cannot_be_opened_now_is_as_good_later(
     assert ends == {log.end_offset}
     assert log.end_offset >= 8
     assert log.failure is None
+
+
+# --- a cut ---
+
+
+def log_to_cut(disk: SimDisk) -> Log:
+    """Of several segments, with a producer that has written to most of them, snapshots, and no file open."""
+    log = open_log(disk, TINY)
+    for number in range(9):
+        batch = build_batch([Record(0, NOW, b"key", b"v" * 40)], producer_id=7, producer_epoch=0, base_sequence=number)
+        log.append(batch, read_header(batch), number // 4, NOW)
+        if number == 3:
+            sync(log)
+            log.advance_high_watermark(3)
+            checkpointing.save(log)
+    sync(log)
+    checkpointing.save(log)
+    for segment in log.segments:
+        segment.unload()
+    return log
+
+
+def cut_end(log: Log) -> tuple[int, int, list[tuple[int, int]], int]:
+    return log.end_offset, log.high_watermark, log.epochs.entries(), log.producers.entries[7].last_sequence
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_a_log_that_cannot_begin_anew_now_does_so_later(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """All of it goes in any case: so nothing is lost by a quarantine, which keeps it from being believed."""
+    for begin in range(1_000):
+        disk = SimDisk()
+        log = log_to_cut(disk)
+        before = cut_end(log)
+        with monkeypatch.context() as patched:
+            ShortOnce(patched, disk, begin, code)
+            with suppress(StorageError):
+                truncation.restart(log, 20, NOW)
+                break
+        marked = disk.exists(f"{log.directory}/{checkpoints.TRUNCATED}")
+        assert (log.failure is not None) == marked, "a start obeys the mark"
+        assert marked or cut_end(log) == before
+        truncation.restart(log, 20, NOW)
+        assert (log.failure, log.start_offset, log.end_offset) == (None, 20, 20), f"after {begin} uses"
+    assert begin > 3
+    assert (log.failure, log.start_offset, log.end_offset) == (None, 20, 20)
+
+
+def test_a_log_whose_cut_may_be_decided_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start may obey what the disk did not confirm: until then nothing is acknowledged that it would cut."""
+    disk = SimDisk()
+    log = log_to_cut(disk)
+    really_write = disk.write_atomic
+
+    def write_atomic(path: str, data: bytes) -> None:
+        really_write(path, data)
+        raise OSError(errno.EIO, "the directory cannot be synced")
+
+    def read(path: str) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(disk, "write_atomic", write_atomic)
+    # The snapshots are read before the decision.
+    really_mark = truncation.mark
+
+    def mark(*arguments: Any) -> None:
+        monkeypatch.setattr(disk, "read", read)
+        really_mark(*arguments)
+
+    monkeypatch.setattr(truncation, "mark", mark)
+    with pytest.raises(StorageError, match="could not be truncated"):
+        truncation.truncate(log, 6, NOW)
+    assert log.quarantined
+    with pytest.raises(StorageError):
+        append(log)

@@ -1,6 +1,7 @@
 """The real disk: appends that are whole or not there, durable replacement, one broker per directory."""
 
 import contextlib
+import errno
 import gc
 import os
 import subprocess
@@ -9,6 +10,7 @@ import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -200,6 +202,32 @@ def test_atomic_replacement_keeps_the_old_content_when_it_fails(
     disk.write_atomic("checkpoint", memoryview(b"newer"))
     assert disk.read("checkpoint") == b"newer"
     assert disk.size("checkpoint") == 5
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_atomic_replacement_that_finds_no_free_descriptor_has_changed_nothing(
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    really_open = os.open
+    disk.write_atomic("checkpoint", b"old")
+    for free in range(3):
+        opened: list[int] = []
+
+        def refuse(*arguments: Any, free: int = free, opened: list[int] = opened) -> int:
+            if len(opened) == free:
+                raise OSError(code, "Too many open files")
+            opened.append(really_open(*arguments))
+            return opened[-1]
+
+        with monkeypatch.context() as patched:
+            patched.setattr(disk_module.os, "open", refuse)
+            with contextlib.suppress(OSError):
+                disk.write_atomic("checkpoint", b"new")
+                break
+        assert disk.read("checkpoint") == b"old", free
+        assert disk.list("") == [".lock", "checkpoint"]
+    assert free == 2
+    assert disk.read("checkpoint") == b"new"
 
 
 def test_directories(disk: RealDisk) -> None:

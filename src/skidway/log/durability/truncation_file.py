@@ -22,11 +22,14 @@ def mark(disk: Disk, directory: str, truncated: Truncated) -> None:
     disk.write_atomic(f"{directory}/{TRUNCATED}", write_truncated(truncated))
 
 
-def is_marked(disk: Disk, directory: str, truncated: Truncated) -> bool:
+def may_be_marked(disk: Disk, directory: str, truncated: Truncated) -> bool:
+    """Whether a start would obey the mark, as far as anybody can tell."""
     try:
         return disk.read(f"{directory}/{TRUNCATED}") == write_truncated(truncated)
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError:
+        return True
 
 
 def begin_anew(disk: Disk, directory: str, truncated: Truncated) -> Truncated:

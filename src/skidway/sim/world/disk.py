@@ -225,6 +225,25 @@ class SimFile:
         pass
 
 
+class SimDirectory:
+    __slots__ = ("_directory", "_disk")
+
+    def __init__(self, disk: SimDisk, directory: _Directory) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def sync(self) -> None:
+        disk = self._disk
+        disk.step("sync_directory")
+        if disk.sync_fails():
+            disk.on_sync_failed()
+            raise OSError(errno.EIO, "Input/output error")
+        self._directory.sync()
+
+    def close(self) -> None:
+        pass
+
+
 class SimDisk:
     def __init__(self, *, capacity: int | None = None) -> None:
         self.capacity = capacity
@@ -349,6 +368,7 @@ class SimDisk:
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         temporary = f"{path}.tmp"
+        directory = self.open_directory(path.rpartition("/")[0])
         self.remove(temporary)
         file = self.open(temporary, create=True)
         try:
@@ -358,7 +378,7 @@ class SimDisk:
             raise
         file.sync()
         self.rename(temporary, path)
-        self.sync_directory(path.rpartition("/")[0])
+        directory.sync()
 
     def list(self, path: str) -> list[str]:
         return sorted(self._directory(path).entries)
@@ -408,12 +428,11 @@ class SimDisk:
             self.step("remove_tree")
             directory.change(**{name: None})
 
+    def open_directory(self, path: str) -> SimDirectory:
+        return SimDirectory(self, self._directory(path))
+
     def sync_directory(self, path: str) -> None:
-        self.step("sync_directory")
-        if self.sync_fails():
-            self.on_sync_failed()
-            raise OSError(errno.EIO, "Input/output error")
-        self._directory(path).sync()
+        self.open_directory(path).sync()
 
     def sync_file(self, path: str) -> None:
         self.open(path).sync()
