@@ -34,10 +34,17 @@ def note(producers: Producers, index: AbortedIndex | None, batch: Buffer, header
 
 
 def replay(
-    producers: Producers, segment: Segment, position: int, now_ms: int, index: AbortedIndex | None = None
+    producers: Producers,
+    segment: Segment,
+    position: int,
+    now_ms: int,
+    index: AbortedIndex | None = None,
+    *,
+    end: int | None = None,
 ) -> None:
-    """Tell the producers once more of all batches of a segment from a position on; and the index, if one is wanted."""
-    for at, fields in segment.headers(position, segment.size):
+    """Tell the producers once more of all batches of a segment from a position on, up to `end` if there is one; and the
+    index, if one is wanted."""
+    for at, fields in segment.headers(position, segment.size if end is None else end):
         if fields[PRODUCER_ID] < 0:
             continue
         if fields[ATTRIBUTES] & CONTROL_BIT:

@@ -6,7 +6,13 @@ what of all that is void (see `checkpoints.Truncated`). Then go the snapshots th
 and the indexes of the cut one, in whatever order they reach the disk: none of them is believed any more. They are gone
 before the tail itself goes, because what is appended in its place might join one of them. Wherever power is lost, what
 is left is the old log or a shorter part of its beginning.
+
+Too many open files are a trouble that passes, so a cut has every descriptor that it needs before that first step.
 """
+
+from contextlib import closing
+
+from msgspec import Struct
 
 from skidway.errors import FailedCut, StorageError
 from skidway.log import markers
@@ -20,6 +26,21 @@ from skidway.log.health import SOUND, ReadOnly, at, begun_anew, reason_of
 from skidway.log.log import Log
 from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.segment import Segment, schedule_roll
+from skidway.ports import Directory
+
+
+class _Cut(Struct):
+    """All that has to be read or looked up for it."""
+
+    segment: Segment
+    """The last one that is left; its file is open, its indexes are loaded."""
+    position: int
+    """Where its file ends then."""
+    end_offset: int
+    names: list[str]
+    """Of the files in the directory."""
+    producers: Producers
+    recovery_point: int
 
 
 def forget(log: Log) -> None:
@@ -44,7 +65,8 @@ def truncate(log: Log, offset: int, now_ms: int) -> None:
 
     Below the start offset it is `restart`. Epochs that began at or after the end are forgotten in any case: this node
     may have led one and written nothing. StorageError with `failure` still None: nothing changed, try again later (a
-    compaction of what goes is being put in place, the disk is full); with a `failure`: the disk broke.
+    compaction of what goes is being put in place, the disk is full, too many files are open); with a `failure`: the
+    disk broke.
     """
     if log.health is not SOUND:
         raise log.refusal()
@@ -67,11 +89,14 @@ def truncate(log: Log, offset: int, now_ms: int) -> None:
         restart(log, log.start_offset, now_ms)
         return
     _stop_compaction(log, segment.base_offset)
-    _decide(log, log.saved.truncated.cut(end_offset, starts.savable(log)), end_offset)
-    try:
-        _cut(log, segment, position, end_offset, now_ms)
-    except (OSError, StorageError) as error:
-        raise _failed(log, error) from error
+    truncated = log.saved.truncated.cut(end_offset, starts.savable(log))
+    with closing(_opened_directory(log)) as directory:
+        cut = _prepared(log, segment, position, end_offset, truncated, now_ms)
+        _decide(log, truncated, end_offset)
+        try:
+            _cut(log, cut, directory)
+        except (OSError, StorageError) as error:
+            raise _failed(log, error) from error
 
 
 def restart(log: Log, offset: int, now_ms: int) -> None:
@@ -113,6 +138,30 @@ def _failed(log: Log, error: OSError | StorageError) -> StorageError:
     return FailedCut(reason.text) if isinstance(error, OSError) else StorageError(reason.text)
 
 
+def _not_now(log: Log, error: OSError) -> StorageError:
+    return StorageError(f"{log.directory} was not truncated, retry later: {error}")
+
+
+def _opened_directory(log: Log) -> Directory:
+    try:
+        return log.disk.open_directory(log.directory)
+    except OSError as error:
+        raise _not_now(log, error) from error
+
+
+def _prepared(log: Log, segment: Segment, position: int, end_offset: int, truncated: Truncated, now_ms: int) -> _Cut:
+    try:
+        names = log.disk.list(log.directory)
+        producers, recovery_point = _producers_at(log, segment, position, end_offset, names, truncated, now_ms)
+        log.positions.locate(min(log.high_watermark, end_offset))  # and again when all is done
+        _ = segment.file, segment.index, segment.times, segment.aborted  # each is opened or read on first use
+    except (OSError, StorageError) as error:
+        if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS:
+            raise _not_now(log, error) from error
+        raise _failed(log, error) from error
+    return _Cut(segment, position, end_offset, names, producers, recovery_point)
+
+
 def _decide(log: Log, truncated: Truncated, end_offset: int) -> None:
     """From here on there is no way back. A disk that has no room for the decision leaves the log as it was."""
     synced_offset = log.synced_offset
@@ -125,7 +174,7 @@ def _decide(log: Log, truncated: Truncated, end_offset: int) -> None:
         if error.errno not in NO_DESCRIPTORS and may_be_marked(log.disk, log.directory, truncated):
             raise _failed(log, error) from error
         log.synced_offset = synced_offset
-        raise StorageError(f"{log.directory} was not truncated, retry later: {error}") from error
+        raise _not_now(log, error) from error
     log.saved.truncated = truncated
 
 
@@ -148,14 +197,13 @@ def _stop_compaction(log: Log, base_offset: int) -> None:
     compaction.abandon()
 
 
-def _cut(log: Log, segment: Segment, position: int, end_offset: int, now_ms: int) -> None:
-    disk, directory = log.disk, log.directory
-    # First, as it may have to read the files that go.
+def _cut(log: Log, cut: _Cut, directory: Directory) -> None:
+    disk, segment, position, end_offset = log.disk, cut.segment, cut.position, cut.end_offset
     segment.cut(position, end_offset, log.settings.index_interval_bytes)
-    for name in disk.list(directory):
+    for name in cut.names:
         vouched = snapshot_offset(name)
         if vouched is not None and vouched > end_offset:
-            disk.remove(f"{directory}/{name}")
+            disk.remove(f"{log.directory}/{name}")
     # Their file waits for the next checkpoint: one that is under way may be writing it. Until then it is not believed.
     log.epochs.truncate_to(end_offset)
     while log.segments[-1] is not segment:
@@ -166,13 +214,13 @@ def _cut(log: Log, segment: Segment, position: int, end_offset: int, now_ms: int
     # Its transaction index stays: below the snapshot that is left it is right, and above it a start makes it again.
     for suffix in REBUILT_SUFFIXES:
         disk.remove(segment.path(suffix))
-    disk.sync_directory(directory)
+    directory.sync()
     segment.file.truncate(position)
     segment.file.sync()
     segment.synced_size = position
     segment.first_timestamp = next(segment.batches(0, position))[4] if position else -1
-    log.producers, recovery_point = _producers_at(log, end_offset, now_ms)
-    _end_at(log, end_offset, recovery_point)
+    log.producers = cut.producers
+    _end_at(log, end_offset, cut.recovery_point)
 
 
 def _end_at(log: Log, end_offset: int, recovery_point: int) -> None:
@@ -190,10 +238,12 @@ def _end_at(log: Log, end_offset: int, recovery_point: int) -> None:
     log.begin_at(min(log.high_watermark, end_offset))
 
 
-def _producers_at(log: Log, end_offset: int, now_ms: int) -> tuple[Producers, int]:
+def _producers_at(
+    log: Log, last: Segment, position: int, end_offset: int, names: list[str], truncated: Truncated, now_ms: int
+) -> tuple[Producers, int]:
     """The producers as the log tells them up to its new end, and the offset of the snapshot that begins the tale."""
     producers = Producers(count_max=log.producers.count_max, expiry_ms=log.producers.expiry_ms)
-    offset, recovery_point = _load_snapshot(log, producers, now_ms)
+    offset, recovery_point = _load_snapshot(log, producers, end_offset, names, truncated, now_ms)
     if not log.producers.entries and not log.producers.transactions.ended:
         producers.clear()
         return producers, recovery_point
@@ -201,27 +251,30 @@ def _producers_at(log: Log, end_offset: int, now_ms: int) -> tuple[Producers, in
     given_up = [
         item.segment for item in log.doomed if item.end_offset > offset and log.disk.exists(item.segment.path(".log"))
     ]
-    segments = given_up + log.segments
+    segments = given_up + [segment for segment in log.segments if segment.base_offset <= last.base_offset]
     for number, segment in enumerate(segments):
         if number + 1 < len(segments) and segments[number + 1].base_offset <= offset:
             continue
+        end = position if segment is last else segment.size
         first = segment.find(offset)
-        markers.replay(producers, segment, first[0] if first else segment.size, now_ms)
+        markers.replay(producers, segment, first[0] if first else end, now_ms, end=end)
     # The snapshot may be older than what is known to be committed: the last stable offset must not go back.
     known = max(log.producers.transactions.committed, log.high_watermark)
     producers.transactions.commit(min(known, end_offset))
     return producers, recovery_point
 
 
-def _load_snapshot(log: Log, producers: Producers, now_ms: int) -> tuple[int, int]:
+def _load_snapshot(
+    log: Log, producers: Producers, end_offset: int, names: list[str], truncated: Truncated, now_ms: int
+) -> tuple[int, int]:
     """The highest one that holds; (its offset, the same if it proves what is below), zeros when there is none."""
-    names = log.disk.list(log.directory)
-    for offset in sorted((found for name in names if (found := snapshot_offset(name)) is not None), reverse=True):
+    offsets = [found for name in names if (found := snapshot_offset(name)) is not None and found <= end_offset]
+    for offset in sorted(offsets, reverse=True):
         try:
             taken = producers.load_snapshot(log.disk.read(snapshot_path(log.directory, offset)), now_ms)
         except CorruptSnapshot:
             continue
-        if not log.saved.truncated.voids(offset, taken.truncations):
+        if not truncated.voids(offset, taken.truncations):
             return offset, offset if taken.start_offset is not None else 0
     producers.clear()
     return 0, 0

@@ -235,6 +235,31 @@ def cut_end(log: Log) -> tuple[int, int, list[tuple[int, int]], int]:
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_a_log_that_cannot_be_cut_now_is_as_it_was_and_cut_later(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Half cut, it would have to be fetched anew."""
+    for begin in range(1_000):
+        disk = SimDisk()
+        log = log_to_cut(disk)
+        before = cut_end(log)
+        with monkeypatch.context() as patched:
+            short = ShortOnce(patched, disk, begin, code)
+            with suppress(StorageError):
+                truncation.truncate(log, 6, NOW)
+                break
+        assert log.failure is None, f"after {begin} uses"
+        assert cut_end(log) == before
+        assert (log.synced_offset, log.saved.truncated.is_marked) == (9, False)
+        assert not disk.exists(f"{log.directory}/{checkpoints.TRUNCATED}")
+        truncation.truncate(log, 6, NOW)
+        assert cut_end(log) == (6, 3, [(0, 0), (1, 4)], 5), f"after {begin} uses"
+    assert begin > 5
+    assert short.uses == begin
+    assert cut_end(log) == (6, 3, [(0, 0), (1, 4)], 5)
+    disk.crash(Random(1))
+    assert cut_end(open_log(disk, TINY, clean=False))[0] == 6
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
 def test_a_log_that_cannot_begin_anew_now_does_so_later(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """All of it goes in any case: so nothing is lost by a quarantine, which keeps it from being believed."""
     for begin in range(1_000):
