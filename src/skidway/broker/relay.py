@@ -158,12 +158,16 @@ class Relay:
 
     def on_missing(self, copy: MissingCopy, *, was_here: bool) -> None:
         self.rooms.damaged.lost.on_missing(copy, was_here=was_here)
-        if not was_here and (self._retry_timer is None or not self._retry_timer.armed):
+        if not was_here:
+            self._retry_later()
+
+    def _retry_later(self) -> None:
+        if self._retry_timer is None or not self._retry_timer.armed:
             self._retry_timer = self._world.timers.at(self._world.clock.monotonic_ms() + RETRY_MS, self._retry)
 
     def _retry(self) -> None:
-        if self._world.failure is None:
-            self.rooms.hosting.retry(self._world.clock.wall_ms())
+        if self._world.failure is None and not self.rooms.hosting.retry(self._world.clock.wall_ms()):
+            self._retry_later()
 
     def on_replicas_changed(self, partition: Partition, before: PartitionRole) -> None:
         self.rooms.in_sync.on_metadata(partition, before)

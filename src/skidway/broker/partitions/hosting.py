@@ -106,6 +106,7 @@ class Hosting:
         self._found = FoundLogs(logs, self.image, self.whereabouts, clock, report)
         self.opening: OpeningAtStart | None = None
         """Since `start`."""
+        self._retrying = False
         self.failure: str | None = None
         """Why nothing is written any more."""
 
@@ -197,13 +198,21 @@ class Hosting:
         for life in self.lives.settling:
             self._settled(life, DiskRefusal(reason))
 
-    def retry(self, wall_ms: int) -> None:
-        """Try again what the disk refused."""
+    def retry(self, wall_ms: int) -> bool:
+        """Try again what the disk refused, some of it in every turn. False: the last time is not over yet."""
+        if self._retrying:
+            return False
         for partition in self.lives.removing:
-            self.finish_removal(partition, wall_ms)
+            self.backlog.later(partial(self.finish_removal, partition, wall_ms))
         for topic_id, index in self.lives.missing:
             if not isinstance(self.lives.absence(topic_id, index), Opening):
                 self._open_later(topic_id, index, wall_ms)
+        self._retrying = True
+        self.backlog.when_done(self._on_retried)
+        return True
+
+    def _on_retried(self) -> None:
+        self._retrying = False
 
     # Opening.
 
