@@ -7,6 +7,7 @@ from bench.worst_requests import worst_requests
 from broker_world import Peer, batch, part
 from counted_turns import SCALE, TURN_CALLS_MAX, TURNS_MAX, Turns
 
+from skidway import steps
 from skidway.broker.api.connection import Connection
 from skidway.broker.queues import receiving
 from skidway.runtime import slices
@@ -74,6 +75,21 @@ def play(turns: Turns, member: str) -> None:
     one = topics_of(turns, "ShareAcknowledge", ("AcknowledgeTopic", "AcknowledgePartition"), range(1), long)
     sent(turns, connection, maker.frame("ShareAcknowledge", share_session_epoch=2, topics=one, **names))
     turns.count(connection.closed)
+
+
+def test_a_fetch_looks_at_the_clock_before_many_partitions_are_loaded(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each asks the coordinator, which may be this node."""
+    monkeypatch.setattr(slices, "FIRST_MS", 0)
+    monkeypatch.setattr(steps, "STEPS_UNTIMED", 1)
+    count = turns.what.partitions
+    topics = topics_of(turns, "ShareFetch", ("FetchTopic", "FetchPartition"), range(count), lambda index: [])
+    fetch = Peer(turns.world).frame("ShareFetch", share_session_epoch=0, topics=topics, max_wait_ms=0, **FETCHES)
+    connection = turns.begin(fetch)
+    assert connection.work is not None, "it goes on in later turns"
+    assert turns.world.node.rooms.services.share_fetches.partitions.count < count // 2
+    turns.finish(connection, turns.world.peer())
 
 
 # --- queues ---

@@ -20,7 +20,7 @@ from skidway.shares.sessions import Place, ShareSession
 from skidway.shares.settling import Keep
 from skidway.steps import Steps
 
-PLACES_PER_STEP = 50
+PLACES_PER_STEP = 10
 
 
 class Asked(Struct):
