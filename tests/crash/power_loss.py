@@ -289,11 +289,12 @@ class History:
     def excuse(self, topic: Topic, code: int, too_early: bool) -> None:
         """The only good reasons to refuse: the topic is being deleted, or it was asked for too early.
 
-        NOT_LEADER_OR_FOLLOWER is what a Kafka broker answers too before it has opened a new partition, and clients ask
-        again. `live` looks that it never lasts: when nothing is under way, no partition is missing.
+        NOT_LEADER_OR_FOLLOWER is what a Kafka broker answers too before it has opened a new partition, and
+        KAFKA_STORAGE_ERROR when the disk has just refused that; clients ask again. `live` looks that it never lasts:
+        when nothing is under way, no partition is missing.
         """
         if too_early:
-            assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode(code).name
+            assert code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR), ErrorCode(code).name
             self.mark("refused as too early")
         else:
             assert code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID), ErrorCode(code).name

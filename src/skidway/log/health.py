@@ -48,7 +48,9 @@ def reason_bytes(reason: Reason) -> bytes:
 
 
 def reason_from_bytes(data: bytes) -> Reason:
-    """Earlier versions wrote the text alone."""
+    """Earlier versions wrote the text alone; a full disk had no room for any."""
+    if not data:
+        return Damage("the disk was full, so the reason is not known any more")
     text = data.decode(errors="replace")
     for kind, beginning in _BEGINNINGS.items():
         if text.startswith(beginning):

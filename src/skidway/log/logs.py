@@ -23,7 +23,7 @@ from skidway.log.durability.checkpoints import (
 )
 from skidway.log.durability.directory_work import FilesTicket
 from skidway.log.durability.offset_files import OffsetFiles
-from skidway.log.durability.sync import snapshot_offset
+from skidway.log.durability.sync import snapshot_offset, write_mark
 from skidway.log.health import Damage, Quarantined, ReadOnly, reason_bytes
 from skidway.log.log import Log
 from skidway.log.recovery import settling
@@ -325,7 +325,7 @@ class Logs:
     def _distrust(self, log: Log, health: Quarantined) -> bool:
         """A clean start believes what it does not read; it has to read this one. False: the disk refused to say so."""
         try:
-            self.disk.write_atomic(f"{log.directory}/{WAS_DAMAGED}", reason_bytes(health.reason))
+            write_mark(self.disk, f"{log.directory}/{WAS_DAMAGED}", health.reason)
         except OSError:
             return not self.disk.exists(log.directory)
         return True

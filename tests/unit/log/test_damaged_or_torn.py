@@ -240,6 +240,15 @@ def test_damage_found_after_a_kill_is_no_torn_write_after_a_loss_of_power() -> N
     assert (log.failure, log.end_offset) == (None, 5), "and nothing is known of this one"
 
 
+def test_damage_found_while_the_disk_is_full_is_remembered() -> None:
+    disk = written(9, saved=False)
+    disk.corrupt(FIRST, batch_at(disk, 5) + VALUE_AT, 0x10)
+    disk.capacity = disk.used()
+    assert reopened(disk, intact=True).quarantined
+    disk.capacity = None
+    assert_quarantined(disk, reopened(disk), "from offset 5 on", "no crash explains it")
+
+
 def test_after_a_kill_an_append_that_was_under_way_is_cut_and_told() -> None:
     whole = written(5, saved=False)
     size = batch_at(whole, 1)

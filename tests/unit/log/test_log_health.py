@@ -81,7 +81,7 @@ def test_a_file_keeps_the_kind_of_a_reason_and_its_text(reason: Reason) -> None:
         (b"its directory is missing", Damage("its directory is missing")),
         (b"[Errno 2] removed while the broker has it open", Damage("[Errno 2] removed while the broker has it open")),
         (b"t-0: [Errno 5] Input/output error", DiskRefusal("t-0: [Errno 5] Input/output error")),
-        (b"", Damage("")),
+        (b"", Damage("the disk was full, so the reason is not known any more")),
         (b"\xff", Damage("\ufffd")),
     ],
 )

@@ -177,7 +177,17 @@ def mark_damaged(disk: Disk, directory: str, reason: Reason) -> None:
     """Until the log is begun anew, nobody believes it. A disk that refuses leaves it to whoever comes upon the damage
     again."""
     with suppress(OSError):
-        disk.write_atomic(f"{directory}/{DAMAGED}", reason_bytes(reason))
+        write_mark(disk, f"{directory}/{DAMAGED}", reason)
+
+
+def write_mark(disk: Disk, path: str, reason: Reason) -> None:
+    """A full disk may still take an empty file, whose name is enough."""
+    try:
+        disk.write_atomic(path, reason_bytes(reason))
+    except OSError as error:
+        if error.errno in NO_DESCRIPTORS:
+            raise
+        disk.write_atomic(path, b"")
 
 
 def snapshot_path(directory: str, offset: int) -> str:

@@ -3,9 +3,9 @@
 from skidway.errors import StorageError
 from skidway.log.compaction.swapping import INDEX_SUFFIXES, REBUILT_SUFFIXES, SEGMENT_SUFFIXES, finish_swaps
 from skidway.log.durability.checkpoints import NEVER_TRUNCATED, TRUNCATED, WAS_DAMAGED, read_truncated
-from skidway.log.durability.sync import NO_DESCRIPTORS, empty, snapshot_offset, snapshot_path
+from skidway.log.durability.sync import NO_DESCRIPTORS, empty, snapshot_offset, snapshot_path, write_mark
 from skidway.log.durability.truncation_file import begin_anew
-from skidway.log.health import Damage, reason_bytes
+from skidway.log.health import Damage
 from skidway.log.producers import CorruptSnapshot, Producers
 from skidway.log.segment import Segment, find_segments, offset_in_name
 from skidway.ports import Disk
@@ -104,7 +104,7 @@ class LogFiles:
         A disk that refuses the file leaves the log quarantined in this run all the same. OSError when too many files
         are open."""
         try:
-            self.disk.write_atomic(f"{self.directory}/{WAS_DAMAGED}", reason_bytes(reason))
+            write_mark(self.disk, f"{self.directory}/{WAS_DAMAGED}", reason)
         except OSError as error:
             if error.errno in NO_DESCRIPTORS:
                 raise
