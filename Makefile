@@ -83,7 +83,7 @@ check: $(STAMP)
 unit: bytecode
 	$(BIN)/pytest -q -n 2 --dist loadgroup -m 'not chaos and not slow' $(addprefix tests/unit/,$(CORE)) tests/scenarios
 
-CORE := broker groups log metadata quorum records replica runtime transactions wire
+CORE := broker groups log metadata quorum records replica runtime schedules transactions wire
 
 ## area         all tests whose path contains a word, slow ones too: make area A=groups
 area: bytecode

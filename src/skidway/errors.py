@@ -531,6 +531,14 @@ class InvalidRecordState(ProtocolError):
     code = ErrorCode.INVALID_RECORD_STATE
 
 
+class ResourceNotFound(ProtocolError):
+    code = ErrorCode.RESOURCE_NOT_FOUND
+
+
+class DuplicateResource(ProtocolError):
+    code = ErrorCode.DUPLICATE_RESOURCE
+
+
 class ShareSessionNotFound(ProtocolError):
     code = ErrorCode.SHARE_SESSION_NOT_FOUND
 

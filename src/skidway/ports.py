@@ -29,6 +29,14 @@ class Random(Protocol):
     def randrange(self, stop: int, /) -> int: ...
 
 
+class Zones(Protocol):
+    """What clocks on walls say."""
+
+    def offset_s(self, name: str, utc_s: int) -> int:
+        """Seconds that a time zone is ahead of UTC then. Raises LookupError for a name that is not known."""
+        ...
+
+
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 ROOT_LOGGER = "root"
 

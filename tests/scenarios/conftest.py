@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-for folder in ("groups", "metadata", "quorum", "replica", "shares", "shares/coordinator", "transactions"):
+for folder in ("groups", "metadata", "quorum", "replica", "schedules", "shares", "shares/coordinator", "transactions"):
     path = str(Path(__file__).parents[1] / "unit" / folder)
     if path not in sys.path:
         sys.path.append(path)

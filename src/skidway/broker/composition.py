@@ -23,6 +23,7 @@ from skidway.broker.cluster.quorum_host import QuorumHost, Subscriber
 from skidway.broker.cluster.registration import Registration
 from skidway.broker.coordinators.groups import TopicsView, group_coordinators, write_marker
 from skidway.broker.coordinators.host import Coordinator, Coordinators, Surroundings
+from skidway.broker.coordinators.schedules import ScheduleCoordinators
 from skidway.broker.coordinators.share_states import ShareStates
 from skidway.broker.coordinators.shares import share_coordinators
 from skidway.broker.coordinators.transaction_questions import TransactionQuestions
@@ -259,10 +260,12 @@ class Rooms:
         )
         transactions.markers.through[groups.kind.topic] = partial(write_marker, groups)
         shares = share_coordinators(surroundings, topics)
+        schedules = self._compose_schedules(surroundings, transactions)
         self.coordinators: dict[str, Coordinators[Any, Any]] = {
             groups.kind.topic: groups,
             transactions.kind.topic: transactions,
             shares.kind.topic: shares,
+            schedules.kind.topic: schedules,
         }
         """Of every kind, by the topic they are kept in."""
         self.metadata_follower.on_features_changed = self._on_features_changed
@@ -292,6 +295,16 @@ class Rooms:
             ),
             queues=self._compose_queues(ground, ShareStates(world, ground.peers, shares), producer_ids),
             coordinators=self.coordinators,
+        )
+
+    def _compose_schedules(
+        self, surroundings: Surroundings, transactions: TransactionCoordinators
+    ) -> ScheduleCoordinators:
+        return ScheduleCoordinators(
+            surroundings,
+            self.hosting.topic_settings,
+            transactions.ids,
+            lambda *asked: ask_node(self.services, *asked),
         )
 
     def _on_features_changed(self) -> None:

@@ -12,7 +12,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from skidway.broker.coordinators.news import TransactionNews
+from skidway.broker.coordinators.news import ScheduleNews, TransactionNews
 from skidway.broker.partitions.news import PartitionNews
 from skidway.broker.shares.news import LetterNews
 from skidway.broker.upkeep.news import UpkeepNews
@@ -296,6 +296,7 @@ Event = (
     | CoordinatorTopicNotCreated
     | CoordinatorNotLoaded
     | PartitionNews
+    | ScheduleNews
     | TransactionNews
     | UpkeepNews
     | GroupNews

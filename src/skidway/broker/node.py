@@ -30,12 +30,13 @@ from skidway.broker.world import World
 from skidway.limits import DEFAULT_LIMITS, Limits
 from skidway.log.compaction.cleaning import Compactor, DirectCompactor
 from skidway.metadata.image import Image
-from skidway.ports import Clock, Disk, Loggers, Random
+from skidway.ports import Clock, Disk, Loggers, Random, Zones
 from skidway.runtime.age_clock import AgeClock
 from skidway.runtime.jobs import Job
 from skidway.runtime.slices import Slices
 from skidway.runtime.timers import Timers
 from skidway.runtime.turn import TurnNotes
+from skidway.schedules.next_time import UTC_ALONE
 
 
 def _no_shell() -> None:
@@ -53,6 +54,7 @@ class Node:
         compactor: Compactor | None = None,
         report: Report = lambda event: None,
         loggers: Loggers | None = None,
+        zones: Zones = UTC_ALONE,
     ) -> None:
         """`report` gets what operators want to know."""
         self.counts = Counts()
@@ -68,6 +70,7 @@ class Node:
             limits=limits,
             report=report,
             on_work=_no_shell,
+            zones=zones,
         )
         world.serving = not settings.is_broker
         self.settings = settings

@@ -17,6 +17,7 @@ from skidway.broker.cluster.quorum_host import QuorumHost
 from skidway.broker.cluster.registration import Registration
 from skidway.broker.coordinators.groups import GroupCoordinators, TopicsView
 from skidway.broker.coordinators.host import Coordinators
+from skidway.broker.coordinators.schedules import SCHEDULES_TOPIC
 from skidway.broker.coordinators.share_states import ShareStates
 from skidway.broker.coordinators.transaction_questions import TransactionQuestions
 from skidway.broker.coordinators.transactions import TransactionCoordinators
@@ -74,6 +75,11 @@ class Services(msgspec.Struct, kw_only=True, eq=False):
     def share_states(self) -> ShareStates:
         """Questions to coordinators of share-partitions, on whatever node."""
         return self.share_fetches.states
+
+    @property
+    def schedules(self) -> Coordinators[Any, Any]:
+        """Coordinators of the schedules of queues."""
+        return self.coordinators[SCHEDULES_TOPIC]
 
     @property
     def image(self) -> Image:

@@ -10,11 +10,12 @@ import msgspec
 from skidway.broker.events import Report
 from skidway.broker.settings import NodeSettings
 from skidway.limits import Limits
-from skidway.ports import Clock, Disk, Random
+from skidway.ports import Clock, Disk, Random, Zones
 from skidway.runtime.age_clock import AgeClock
 from skidway.runtime.jobs import Job
 from skidway.runtime.slices import Slices
 from skidway.runtime.timers import Timers
+from skidway.schedules.next_time import NoZones
 
 
 class World(msgspec.Struct, kw_only=True, eq=False):
@@ -31,6 +32,7 @@ class World(msgspec.Struct, kw_only=True, eq=False):
     report: Report
     on_work: Callable[[], None]
     """There is something to do at the end of the turn. The shell sets it."""
+    zones: Zones = msgspec.field(default_factory=NoZones)
     failure: str | None = None
     """Why nothing is written any more: a sync of the data directory failed. Reads go on."""
     serving: bool = False

@@ -28,7 +28,9 @@ from skidway.records.dead_letter_headers import DeathReport, read_report, replay
 from skidway.records.record import Headers, Record
 
 GROUP = "skidway-dlq-replay"
-INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"))
+INTERNAL_TOPICS = frozenset(
+    ("__consumer_offsets", "__transaction_state", "__share_group_state", "__queue_schedule", "__cluster_metadata")
+)
 """Of every broker, also while they do not exist. A broker may have others, and says so."""
 MAX_REPLAYS = 3
 INTERNAL = -1

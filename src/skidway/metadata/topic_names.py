@@ -6,7 +6,7 @@ from skidway.errors import InvalidRequest, InvalidTopic
 from skidway.limits import TOPIC_NAME_MAX
 
 CLUSTER_METADATA = "__cluster_metadata"
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__queue_schedule"})
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

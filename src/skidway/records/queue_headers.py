@@ -2,5 +2,9 @@
 
 QUEUE_DELIVER_AT = "skidway.deliver-at"
 """Nobody gets the message earlier: ms since 1970 in digits. It counts more than `deliver-at` and `delay`."""
+SCHEDULE_ID = "skidway.schedule-id"
+"""Which schedule a message is of. The broker writes it when it delivers it."""
+SCHEDULE_DUE = "skidway.schedule-due"
+"""When it was due: ms since 1970 in digits."""
 DEDUP_ID = "skidway.dedup-id"
 """FIFO queues: a message with an id that was sent within five minutes is not sent again."""

@@ -20,6 +20,7 @@ def make_node(settings: Settings, listeners: Listeners, disk: RealDisk, clock: C
     """The node, not opened yet. Imported here: flags and settings are checked before the broker is loaded."""
     from skidway.broker.node import Node
     from skidway.broker.settings import NodeSettings
+    from skidway.server.clock import SystemZones
     from skidway.server.compactor import ChildCompactor
     from skidway.server.events import EventLog
 
@@ -63,6 +64,7 @@ def make_node(settings: Settings, listeners: Listeners, disk: RealDisk, clock: C
         compactor,
         events.report,
         loggers,
+        SystemZones(),
     )
 
 

@@ -1,4 +1,4 @@
-"""The machine's clocks and its randomness, as `skidway.ports` wants them."""
+"""The machine's clocks, its time zones and its randomness, as `skidway.ports` wants them."""
 
 import os
 import time
@@ -14,6 +14,24 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+
+class SystemZones:
+    """From the machine's own tables. Imported with the first question: a start does without."""
+
+    __slots__ = ()
+
+    def offset_s(self, name: str, utc_s: int) -> int:
+        from datetime import datetime
+        from zoneinfo import ZoneInfo
+
+        try:
+            zone = ZoneInfo(name)
+        except (ValueError, OSError) as error:
+            raise LookupError(name) from error
+        offset = datetime.fromtimestamp(utc_s, zone).utcoffset()
+        assert offset is not None, "a zone of this kind always has one"
+        return offset.days * 86_400 + offset.seconds
 
 
 class SystemRandom:

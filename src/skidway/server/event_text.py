@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from skidway.broker.coordinators.news import MarkerRefused, MarkersLate
+from skidway.broker.coordinators.news import MarkerRefused, MarkersLate, ScheduleRefused
 from skidway.broker.events import (
     NO_LEADER,
     BrokerFenced,
@@ -307,6 +307,11 @@ def _line_of_node(event: Event) -> str:
             more = f" and {_count(others, 'other partition')}" if others else ""
             late = f"{partition}{more} did not take its marker for {since_ms // 1000} s"
             return f"the transaction of {_cut(transactional_id)} is still ending: {late}; the broker retries"
+        case ScheduleRefused(queue, schedule, others, why):
+            more = f" and {_count(others, 'other')}" if others else ""
+            return (
+                f"queue {_cut(queue)} does not take the scheduled message {schedule}{more}: {why}; the broker retries"
+            )
         case ClockJumped(leap_ms, wait_ms):
             return (
                 f"the wall clock jumped forwards by {leap_ms // 1000} s: the broker deletes nothing by age for the "

@@ -112,5 +112,6 @@ FACTS = (
     ApiFacts(30002, "SettleMessages", "settle_messages", 0, 0, 0),
     ApiFacts(30003, "CountMessages", "count_messages", 0, 0, 0),
     ApiFacts(30004, "SendMessages", "send_messages", 0, 0, 0),
+    ApiFacts(30005, "ManageSchedules", "manage_schedules", 0, 0, 0),
     ApiFacts(30010, "DescribeShareDelivery", "describe_share_delivery", 0, 0, 0),
 )

@@ -109,6 +109,7 @@ CHECKED_BESIDES = """
     30002 Read Topic | ClusterAction Cluster
     30003 Describe Topic | ClusterAction Cluster
     30004 Write Topic | ClusterAction Cluster
+    30005 Write Topic | Describe Topic | ClusterAction Cluster
     30010 Describe Group | Describe Topic
 """
 
@@ -186,7 +187,7 @@ def test_clients_hear_of_every_version_that_is_served_to_them_and_of_no_other() 
     assert list(advertised) == sorted(key for key, row in SERVED.items() if row.audience is Audience.CLIENTS)
     theirs = peer.call("ApiVersions", version=3, client_software_name="kafka-python", client_software_version="1.0")
     ours_alone = advertised.keys() - {entry.api_key for entry in theirs.api_keys}
-    assert ours_alone == {30_000, 30_001, 30_002, 30_003, 30_004, 30_010}, "not Kafka's"
+    assert ours_alone == {30_000, 30_001, 30_002, 30_003, 30_004, 30_005, 30_010}, "not Kafka's"
     for key, entry in advertised.items():
         first = 0 if key == 0 else SERVED[key].versions[0]  # KAFKA-18659
         assert (entry.min_version, entry.max_version) == (first, SERVED[key].versions[1])

@@ -104,7 +104,9 @@ def test_what_has_to_be_refused_has_a_code_to_say_so() -> None:
     assert FetchRequest().replica_state.replica_id < 0, "older versions cannot fetch as a replica"
 
 
-@pytest.mark.parametrize("name", ["ReceiveMessages", "SettleMessages", "CountMessages", "SendMessages"])
+@pytest.mark.parametrize(
+    "name", ["ReceiveMessages", "SettleMessages", "CountMessages", "SendMessages", "ManageSchedules"]
+)
 def test_the_messages_of_a_queue_are_for_clients_too(world: World, name: str) -> None:
     """They need rights of the queue's topic, as a fetch does; who is a node has those of a node."""
     for peer in (world.peer(), node_peer(world)):

@@ -14,7 +14,8 @@ from skidway.gateways.http.routes import Route
 from skidway.gateways.http.table import rows
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "http.md"
-VALUES = {"topic": "t", "queue": "q"}
+VALUES = {"topic": "t", "queue": "q", "schedule": "s"}
+SCHEDULE = {"id": "s", "body": "x", "cron": "0 8 * * *"}
 BODIES: dict[str, Any] = {
     "/v1/topics/{topic}/produce": {"records": [{"key": "k", "value": {"a": [1]}, "headers": {}}]},
     "/topics/{topic}": {"records": [{"value": {"a": [1]}}]},
@@ -32,6 +33,8 @@ def body_of(route: Route, queue: str, message: str) -> Any:
             return {"messageId": message}
         case "PUT", "/v1/queues/{queue}":
             return {"visibilityMs": 5}
+        case "POST", "/v1/queues/{queue}/schedules":
+            return SCHEDULE
         case "POST", template:
             return BODIES.get(template)
         case _:
@@ -43,6 +46,7 @@ def ask(route: Route, **values: str) -> Any:
     world.peer().create("t")
     world.http().ask("PUT", "/v1/queues/q")
     (sent,) = world.http().ask("POST", "/messages", {"queue": "q", "messages": [{"body": 1}]}).json()["messages"]
+    assert world.http().ask("POST", "/v1/queues/q/schedules", SCHEDULE).status == 201
     target = route.template
     known = {**VALUES, "cluster": world.node.cluster_id, "message": sent["messageId"], **values}
     for name in route.names:

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from server_fake_node import HandClock
 
-from skidway.broker.coordinators.news import MarkerRefused, MarkersLate
+from skidway.broker.coordinators.news import MarkerRefused, MarkersLate, ScheduleRefused
 from skidway.broker.events import (
     BrokerFenced,
     BrokerRegistered,
@@ -299,6 +299,14 @@ LINES: list[tuple[Event, str]] = [
     (
         MarkersLate("copier", "t-0", 0, 61_000),
         "the transaction of copier is still ending: t-0 did not take its marker for 61 s; the broker retries",
+    ),
+    (
+        ScheduleRefused("orders", "a", 2, "MESSAGE_TOO_LARGE"),
+        "queue orders does not take the scheduled message a and 2 others: MESSAGE_TOO_LARGE; the broker retries",
+    ),
+    (
+        ScheduleRefused("orders", "a", 0, "MESSAGE_TOO_LARGE"),
+        "queue orders does not take the scheduled message a: MESSAGE_TOO_LARGE; the broker retries",
     ),
     (
         ClockJumped(90_000, 60_000),

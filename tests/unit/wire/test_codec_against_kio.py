@@ -31,6 +31,8 @@ UNKNOWN_TO_KIO = [
     "CommitTransactionsResponse",
     "CountMessagesRequest",
     "CountMessagesResponse",
+    "ManageSchedulesRequest",
+    "ManageSchedulesResponse",
     "ReceiveMessagesRequest",
     "ReceiveMessagesResponse",
     "SendMessagesRequest",

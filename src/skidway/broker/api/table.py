@@ -230,6 +230,13 @@ _ROWS = (
     _of_queues(30002, "settle_messages", topic(READ), elements_max=5_000),
     _of_queues(30003, "count_messages", topic(DESCRIBE), elements_max=5_000),
     _of_queues(30004, "send_messages", topic(WRITE)),
+    ServedApi(
+        30005,
+        "manage_schedules",
+        (topic(WRITE), topic(DESCRIBE), cluster(CLUSTER_ACTION)),  # the last for doors of other nodes, as above
+        early=True,
+        elements_max=20_000,
+    ),
     _of_shares(30010, "describe_share_delivery", group(DESCRIBE), topic(DESCRIBE)),
 )
 SERVED: dict[int, ServedApi] = {row.key: row for row in _ROWS}

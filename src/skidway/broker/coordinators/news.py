@@ -1,4 +1,5 @@
-"""What a node reports of transactions that do not end as they should: for the operators' log."""
+"""What a node reports of transactions that do not end, and of scheduled messages that do not come, as they should: for
+the operators' log."""
 
 from msgspec import Struct
 
@@ -23,4 +24,15 @@ class MarkersLate(Struct, frozen=True):
     since_ms: int
 
 
+class ScheduleRefused(Struct, frozen=True):
+    """A queue does not take a message that is due. It is tried again and again."""
+
+    queue: str
+    schedule: str
+    """The first of those that were sent together."""
+    others: int
+    why: str
+
+
 TransactionNews = MarkerRefused | MarkersLate
+ScheduleNews = ScheduleRefused

@@ -56,6 +56,26 @@ class BadMessage(QueueError):
     """The queue cannot take a message like this: it lacks something, or has too much."""
 
 
+class NoSuchSchedule(QueueError):
+    """It was delivered or cancelled, or never was."""
+
+
+class ScheduleExists(QueueError):
+    """Another one, under the same id."""
+
+
+class ScheduleDue(QueueError):
+    """Its message is being delivered: it is too late."""
+
+
+class BadSchedule(QueueError):
+    pass
+
+
+class TooManySchedules(QueueError):
+    pass
+
+
 class MessageTooLarge(QueueError):
     pass
 

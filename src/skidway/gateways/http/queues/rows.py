@@ -1,7 +1,7 @@
 """The routes about queues."""
 
 from skidway.gateways.http.bounds import BATCH_BYTES_MAX
-from skidway.gateways.http.queues import manage, messages, shapes
+from skidway.gateways.http.queues import manage, messages, schedules, shapes
 from skidway.gateways.http.routes import Parameter, Route
 
 _MAX = Parameter("max", "Messages in the answer, at most.", int, "1")
@@ -9,7 +9,7 @@ _PROBLEMS = (400, 404, 409, 413, 415, 422, 503)
 
 
 def rows() -> list[Route]:
-    return [*_work_rows(), *_message_rows(), *_queue_rows()]
+    return [*_work_rows(), *_message_rows(), *_schedule_rows(), *_queue_rows()]
 
 
 def _work_rows() -> list[Route]:
@@ -79,6 +79,41 @@ def _message_rows() -> list[Route]:
             messages.cancel,
             "Delete a message by its id, also while it is in flight.",
             answer=shapes.Done,
+            problems=_PROBLEMS,
+        ),
+    ]
+
+
+def _schedule_rows() -> list[Route]:
+    return [
+        Route(
+            "POST",
+            "/v1/queues/{queue}/schedules",
+            schedules.create,
+            "Schedule a message, up to a year ahead, or again and again by a cron expression.",
+            body=shapes.ScheduleBody,
+            answer=shapes.CreatedSchedule,
+            problems=_PROBLEMS,
+            creates=True,
+        ),
+        Route(
+            "GET",
+            "/v1/queues/{queue}/schedules",
+            schedules.show_all,
+            "What is scheduled and has not been delivered, by id.",
+            answer=shapes.ScheduleList,
+            parameters=(
+                Parameter("after", "Only those behind this id."),
+                Parameter("max", "Schedules in the answer, at most.", int, "1000"),
+            ),
+            problems=_PROBLEMS,
+        ),
+        Route(
+            "DELETE",
+            "/v1/queues/{queue}/schedules/{schedule}",
+            schedules.cancel,
+            "Cancel what is scheduled, by its id.",
+            answer=shapes.CancelledSchedule,
             problems=_PROBLEMS,
         ),
     ]

@@ -192,5 +192,54 @@ class Stats(Struct, rename="camel"):
     """Why a receive finds nothing although messages wait."""
 
 
+YearInSeconds = Annotated[float, Meta(ge=0, le=366 * 86_400)]
+
+
+class ScheduleBody(Struct, rename="camel", forbid_unknown_fields=True):
+    """A message, and when: `deliverAt`, `delaySeconds` or `cron`."""
+
+    body: Raw | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    key: str | UnsetType | None = UNSET
+    attributes: Attributes | UnsetType = UNSET
+    id: Id | UnsetType = UNSET
+    """By which it is cancelled. If it is not given, one is made up."""
+    deliver_at: Time | UnsetType = UNSET
+    """Milliseconds since 1970, at most 366 days from now."""
+    delay_seconds: YearInSeconds | UnsetType = UNSET
+    cron: Annotated[str, Meta(min_length=1, max_length=200)] | UnsetType = UNSET
+    """Again and again: minute, hour, day of the month, month, day of the week."""
+    time_zone: Annotated[str, Meta(min_length=1, max_length=64)] | UnsetType = UNSET
+    """Of the cron expression, such as `Europe/Berlin`; UTC if it is not given."""
+
+
+class CreatedSchedule(Struct, rename="camel"):
+    id: str
+    due_at: int
+    """Milliseconds since 1970; of a recurring one the next time."""
+    existed: bool = False
+    """The very same was there already."""
+
+
+class Schedule(Struct, rename="camel"):
+    id: str
+    due_at: int
+    created_at: int
+    size: int
+    """Bytes that its message takes, about."""
+    cron: str | UnsetType = UNSET
+    time_zone: str | UnsetType = UNSET
+
+
+class ScheduleList(Struct, rename="camel"):
+    schedules: list[Schedule]
+
+
+class CancelledSchedule(Struct, rename="camel"):
+    done: bool = True
+    on_its_way: bool = False
+    """A message of the recurring schedule was being delivered: it is the last one."""
+
+
 class Done(Struct):
     done: bool = True
