@@ -20,9 +20,15 @@ Result = TypeVar("Result")
 class CoordinatorType(IntEnum):
     GROUP = 0
     TRANSACTION = 1
+    SCHEDULES = 3
+    """Of Skidway's own: of the schedules of a queue."""
 
 
-_NOUNS = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional id"}
+_NOUNS = {
+    CoordinatorType.GROUP: "group",
+    CoordinatorType.TRANSACTION: "transactional id",
+    CoordinatorType.SCHEDULES: "schedules of",
+}
 
 
 class Coordinators:

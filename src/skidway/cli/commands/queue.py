@@ -41,6 +41,7 @@ from skidway.cli.queues.settings import (
     given_settings,
 )
 from skidway.cli.queues.settling import ack, extend, reject, release
+from skidway.cli.schedules.commands import app as schedules
 
 if TYPE_CHECKING:
     from skidway.blocking_client.queues import Queue, Queues
@@ -245,6 +246,7 @@ app.command(
     epilog="Examples:\n\nskidway queue alter jobs --visibility 2m --max-receives 10\n\n"
     "skidway queue alter jobs --reset queue.delay.ms"
 )(alter)
+app.add_typer(schedules, name="schedule")
 app.command(epilog="Example: skidway queue peek jobs -n 3")(peek)
 app.command(
     epilog="Examples:\n\nskidway queue send jobs 'resize 17.jpg' --delay 60\n\n"

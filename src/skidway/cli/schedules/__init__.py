@@ -1,0 +1,1 @@
+"""`skidway queue schedule`."""
