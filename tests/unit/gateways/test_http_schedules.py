@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
-from http_world import Answer
+from http_world import Answer, HttpWorld
 from test_http_queues import Shop
+
+from skidway.broker.coordinators.news import ScheduleRefused
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -133,6 +135,42 @@ def test_schedules_go_with_their_queue(shop: ScheduleShop) -> None:
     assert shop.scheduled() == []
     shop.pass_ms(60_000)
     assert shop.receive() == []
+
+
+def test_what_a_queue_does_not_take_is_tried_alone_and_again_and_holds_up_no_other(shop: ScheduleShop) -> None:
+    shop.schedule("x" * 5_000, id="large", delaySeconds=60)
+    shop.schedule("small", id="small", delaySeconds=60)
+    peer = shop.world.peer()
+    assert peer.alter("orders", max_message_bytes="2000") == 0
+    shop.pass_ms(60_000)
+    for _ in range(5):
+        shop.pass_ms(1)
+    assert shop.bodies() == ["small"]
+    refused = [each for each in shop.world.reported if isinstance(each, ScheduleRefused)]
+    assert {(each.queue, each.schedule) for each in refused[-1:]} == {("orders", "large")}
+    assert "MESSAGE_TOO_LARGE" in refused[-1].why or "RECORD_LIST_TOO_LARGE" in refused[-1].why
+    assert [each["id"] for each in shop.scheduled()] == ["large"]
+    assert peer.alter("orders", max_message_bytes="20000") == 0
+    for _ in range(3):
+        shop.pass_ms(60_000)
+    assert [len(body) for body in shop.bodies() if body != "small"] == [5_000]
+    assert shop.scheduled() == []
+
+
+def test_a_restart_keeps_what_is_scheduled_and_sends_what_fell_due_meanwhile(shop: ScheduleShop) -> None:
+    shop.schedule("one", id="a", delaySeconds=60)
+    shop.schedule("two", id="b", delaySeconds=7_200)
+    shop.schedule("tick", id="c", cron="0 * * * *")
+    before = shop.scheduled()
+    killed = shop.world
+    shop.world = HttpWorld(disk=killed.disk, clock=killed.clock)
+    shop.world.settle()
+    assert shop.scheduled() == before
+    shop.pass_ms(3 * HOUR_MS)
+    for _ in range(5):
+        shop.pass_ms(1)
+    assert sorted(shop.bodies()) == ["one", "tick", "two"]
+    assert [each["id"] for each in shop.scheduled()] == ["c"]
 
 
 def test_a_thousand_that_are_due_at_once_come_once_each(shop: ScheduleShop) -> None:

@@ -1,10 +1,10 @@
 """The coordinators of one kind on this node: one for each partition of the kind's topic that it leads.
 
 A kind (`CoordinatorKind`) says which topic, which records, which partition a key belongs to and which machine decides;
-groups (`groups`), transactions (`transactions`) and share-partitions (`shares`) are three kinds. The topic is created
-when a coordinator is first asked for. A coordinator is loaded from its partition's log before it answers: when the node
-becomes the leader and there is something to load, otherwise on first use. It is closed when another node becomes the
-leader; calls that still wait are answered with NOT_COORDINATOR.
+groups (`groups`), transactions (`transactions`), share-partitions (`shares`) and schedules of queues (`schedules`) are
+four kinds. The topic is created when a coordinator is first asked for. A coordinator is loaded from its partition's log
+before it answers: when the node becomes the leader and there is something to load, otherwise on first use. It is closed
+when another node becomes the leader; calls that still wait are answered with NOT_COORDINATOR.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10), v0–v6: which broker coordinates a group, a transactional id or a share-partition.
+"""FindCoordinator (key 10), v0–v6: who coordinates a group, transactional id, share-partition or a queue's schedules.
 
 The key type selects the kind of coordinator (`Services.coordinators`). A key's coordinator is the leader of the
 partition that its state is kept in, at the address of the listener by which the client came; COORDINATOR_NOT_AVAILABLE
