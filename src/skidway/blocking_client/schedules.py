@@ -34,8 +34,8 @@ class Schedules:
         self, queue: Queue, wanted: ScheduleToCreate, headers: list[tuple[str, bytes | None]]
     ) -> CreatedSchedule:
         """`wanted` without headers and hash of the key."""
-        if wanted.key is not None:
-            wanted.key_hash = murmur2(wanted.key) & KEY_HASH_MASK
+        if wanted.message_key is not None:
+            wanted.key_hash = murmur2(wanted.message_key) & KEY_HASH_MASK
         wanted.headers = [MessageHeader(name, value) for name, value in headers]
         response = self._ask(queue, ManageSchedulesRequest(queue.topic_id, create=[wanted]), changes=True)
         created: CreatedSchedule = response.created[0]

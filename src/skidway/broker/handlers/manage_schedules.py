@@ -96,12 +96,14 @@ def _coordinated(node: Services, request: ManageSchedulesRequest) -> str:
 
 def _definition(wanted: ScheduleToCreate) -> Definition:
     # The request's buffer is read into again before this is committed.
-    headers: Headers = tuple((each.name, None if each.value is None else bytes(each.value)) for each in wanted.headers)
+    headers: Headers = tuple(
+        (each.name, None if each.content is None else bytes(each.content)) for each in wanted.headers
+    )
     if any(name in TIME_HEADERS for name, _ in headers):
         # An attribute of the message may be called like that: it says nothing about its delivery.
         headers = (*headers, (QUEUE_DELIVER_AT, b"0"))
-    key = None if wanted.key is None else bytes(wanted.key)
-    value = None if wanted.value is None else bytes(wanted.value)
+    key = None if wanted.message_key is None else bytes(wanted.message_key)
+    value = None if wanted.body is None else bytes(wanted.body)
     message = ScheduledMessage(key, value, headers, wanted.key_hash)
     return Definition(0, wanted.due_ms, message, wanted.cron, wanted.zone)
 

@@ -84,8 +84,8 @@ def create(
         0 if cron is not None else _due_ms(at, in_),
         cron or "",
         (zone or "UTC") if cron is not None else "",
-        key=None if key is None else raw(key),
-        value=raw(body),
+        message_key=None if key is None else raw(key),
+        body=raw(body),
     )
     with connect(bootstrap, timeout) as cluster:
         found = find_queue(Queues(cluster), queue)

@@ -5,7 +5,7 @@ from skidway.wire.message import Message, array, blob, boolean, int16, int32, in
 
 class MessageHeader(Message):
     name: str = string("0+")
-    value: bytes | None = blob("0+", nullable="0+")
+    content: bytes | None = blob("0+", nullable="0+")
 
 
 class ScheduleToCreate(Message):
@@ -16,8 +16,8 @@ class ScheduleToCreate(Message):
     zone: str = string("0+")
     key_hash: int = int32("0+", default=-1)
     """By which clients choose the partition of the key; -1 without one."""
-    key: bytes | None = blob("0+", default=None, nullable="0+")
-    value: bytes | None = blob("0+", default=None, nullable="0+")
+    message_key: bytes | None = blob("0+", default=None, nullable="0+")
+    body: bytes | None = blob("0+", default=None, nullable="0+")
     headers: list[MessageHeader] = array(MessageHeader, "0+")
 
 
