@@ -205,9 +205,13 @@ def test_a_message_comes_out_of_its_record_as_it_went_in() -> None:
     message = to_send(check_content(given, MIB), "me", is_fifo=False)
     assert dict(message.headers)["text"] == "é".encode()  # what a Kafka consumer sees
     assert message.key == b"g"
+    assert dict(message.headers)["skidway.group-id"] == b"g"  # what the leader of a fair queue sees
+    in_order = to_send(check_content(given, MIB), "me", is_fifo=True)
+    assert in_order.key == b"g"
+    assert "skidway.group-id" not in dict(in_order.headers)
     received = receive(message.body, [*message.headers, ("added.later", b"x")])
     notes = notes_of(received.headers)
-    assert (notes.sender, notes.trace, notes.group) == ("me", "Root=1", "g")
+    assert (notes.sender, notes.trace) == ("me", "Root=1")
     assert attributes_of(received.headers, notes) == attributes
     assert body_of(received, notes) == ("body", md5_of_body(b"body"))
 

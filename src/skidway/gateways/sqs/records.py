@@ -15,6 +15,7 @@ from skidway.gateways.sqs.errors import SqsError
 from skidway.gateways.sqs.outgoing import Outgoing, check_attribute_name
 from skidway.gateways.sqs.shapes import AttributeValue, AttributeValues
 from skidway.gateways.sqs.texts import is_allowed, shown
+from skidway.records.queue_headers import GROUP_ID
 from skidway.records.record import Headers
 
 NOTES = "skidway.sqs"
@@ -28,8 +29,6 @@ class Notes(msgspec.Struct, omit_defaults=True):
     types: dict[str, str] = {}
     """Of all attributes, by their names."""
     trace: str | None = None
-    group: str | None = None
-    """In a standard queue; in a FIFO queue it is the key."""
     dedup: str | None = None
 
 
@@ -39,7 +38,7 @@ _decoder = msgspec.json.Decoder(Notes)
 
 def to_send(outgoing: Outgoing, sender: str, *, is_fifo: bool) -> MessageToSend:
     group, dedup = outgoing.group_id, outgoing.deduplication_id
-    notes = Notes(outgoing.body_md5, sender, trace=outgoing.trace, group=None if is_fifo else group, dedup=dedup)
+    notes = Notes(outgoing.body_md5, sender, trace=outgoing.trace, dedup=dedup)
     headers: list[tuple[str, bytes | None]] = []
     for name, value in outgoing.attributes.items():
         assert value.data_type is not None
@@ -47,6 +46,8 @@ def to_send(outgoing: Outgoing, sender: str, *, is_fifo: bool) -> MessageToSend:
         raw = (value.string_value or "").encode() if value.binary_value is None else value.binary_value
         headers.append((name, raw))
     headers.append((NOTES, _encode(notes)))
+    if group is not None and not is_fifo:
+        headers.append((GROUP_ID, group.encode()))
     return MessageToSend(
         body=outgoing.body,
         key=None if group is None else group.encode(),

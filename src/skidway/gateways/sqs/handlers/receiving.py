@@ -22,7 +22,9 @@ from skidway.gateways.sqs.outgoing import NOT_OF_THIS_TYPE, check_id
 from skidway.gateways.sqs.queue_attributes import ATTRIBUTES
 from skidway.gateways.sqs.records import Notes, attributes_of, body_of, notes_of
 from skidway.gateways.sqs.shapes import Answer, AttributeValues, Message
+from skidway.gateways.sqs.texts import shown
 from skidway.records.dead_letter_headers import BROKER_NAMES, TOPIC
+from skidway.records.queue_headers import GROUP_ID
 from skidway.steps import Steps
 
 WAIT_MS_MAX = 19_500
@@ -131,13 +133,14 @@ def _system_attributes(queue: Queue, received: Received, notes: Notes) -> dict[s
         "ApproximateReceiveCount": str(received.delivery_count),
         "ApproximateFirstReceiveTimestamp": str(received.first_received_ms),
     }
-    group = notes.group
+    headers = dict(received.headers)
+    group = headers.get(GROUP_ID)
     if queue.settings.is_fifo:
         found["SequenceNumber"] = received.sequence_number
-        group = None if received.key is None else received.key.decode("utf-8", "replace")
-    optional = {"MessageGroupId": group, "MessageDeduplicationId": notes.dedup, "AWSTraceHeader": notes.trace}
+        group = received.key
+    group_id = None if group is None else shown(group)
+    optional = {"MessageGroupId": group_id, "MessageDeduplicationId": notes.dedup, "AWSTraceHeader": notes.trace}
     found |= {name: value for name, value in optional.items() if value is not None}
-    headers = dict(received.headers)
     source = headers.get(BROKER_NAMES[TOPIC], headers.get(TOPIC))
     if source is not None:
         found["DeadLetterQueueSourceArn"] = arn_of(key_of(source.decode("utf-8", "replace")))
