@@ -2,6 +2,7 @@
 
     log SIZE ...                        batches are appended; `control:SIZE`: not for readers
     keyed KEY[@MS] ...                  a batch of records with these keys, due at a time; `-`: no key
+    whose COUNTxTENANT ...              a batch of so many records of a tenant for each; 0: of nobody
     compact FIRST                       the batch that begins there is gone
     acquire NAME RECORDS [strict] [lock=MS]     strict: never more than RECORDS
     settle NAME FIRST-LAST=VERB ...     accept, release, reject, gap, renew; one offset without `-LAST`
@@ -66,6 +67,12 @@ class Transcript:
             key, _, due_ms = word.partition("@")
             contents.append((None if key == "-" else key.encode(), int(due_ms or 0)))
         self.world.append(len(contents), contents=contents)
+        self.lines.append(f"the log ends at {self.world.log_end}")
+
+    def _whose(self, *words: str) -> None:
+        for word in words:
+            count, tenant = map(int, word.split("x"))
+            self.world.append(count, contents=[(None, 0, tenant)] * count)
         self.lines.append(f"the log ends at {self.world.log_end}")
 
     def _compact(self, first: str) -> None:

@@ -47,13 +47,15 @@ class Acquired(Struct):
 class Taking:
     """One acquisition under way: how much more it may take, and the ranges it has."""
 
-    __slots__ = ("_cut", "ranges", "room", "taken", "wanted")
+    __slots__ = ("_cut", "left_over", "ranges", "room", "taken", "wanted")
 
     def __init__(self, wanted: Wanted, room: int) -> None:
         """`room`: offsets that may be leased in addition."""
         self.wanted = wanted
         self.room = min(room, wanted.records) if wanted.mode is AcquireMode.RECORD_LIMIT else room
         self.taken = 0
+        self.left_over: int | None = None
+        """Records of noisy tenants that may be taken besides those of others; None: there is no such limit."""
         self.ranges: list[Acquired] = []
         self._cut = False
 
@@ -82,6 +84,15 @@ class Taking:
         else:
             self.ranges.append(Acquired(first, end, count))
         self._cut = False
+        return end
+
+    def take_left_over(self, first: int, end: int, count: int) -> int:
+        """As much as others leave; returns where that ends."""
+        assert self.left_over is not None
+        end = min(end, first + self.left_over)
+        if first < end:
+            end = self.take(first, end, count)
+            self.left_over -= end - first
         return end
 
 

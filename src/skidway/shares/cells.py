@@ -52,6 +52,11 @@ class Cells:
         for number, begin, stop in pieces(first, end):
             self._chunk(number)[begin:stop] = _ONE[state] * (stop - begin)
 
+    def states_in(self, number: int, begin: int, stop: int) -> bytes:
+        """Of a piece of a chunk."""
+        chunk = self._states.get(number)
+        return bytes(stop - begin) if chunk is None else bytes(chunk[begin:stop])
+
     def put_state(self, offsets: Iterable[int], state: int) -> None:
         """Of each, without a word to who follows the changes."""
         for at in offsets:

@@ -1,4 +1,4 @@
-"""What records say about their own delivery: not before a time, and in the order of their keys.
+"""What records say about their own delivery: not before a time, in the order of their keys, and whose they are.
 
 Only where a group asks for it: then its leader opens every batch once, when it is first offered, and tells the machine
 (`examine`). Nothing of it is stored: it is in the log, and another leader finds it there again.
@@ -18,6 +18,7 @@ from msgspec import Struct
 from skidway.shares.cells import Cells
 from skidway.shares.delays import Delays
 from skidway.shares.states import ARCHIVING, AVAILABLE, BLOCKED, DELAYED, LEASED, SETTLING, TERMINAL, Order
+from skidway.shares.tenants import Tenants
 
 OPEN_MAX = 100
 DONE = bytes((*TERMINAL, ARCHIVING))
@@ -31,6 +32,7 @@ class Window(Protocol):
 
     live: Cells
     delays: Delays
+    tenants: Tenants
     end_offset: int
 
     @property
@@ -49,6 +51,8 @@ class Content(Struct):
     due_ms: int = 0
     """Nobody gets it earlier; 0: it says nothing."""
     key: bytes | None = None
+    tenant: int = 0
+    """Whose it is; 0: it does not say."""
 
 
 class Contents:
@@ -80,6 +84,8 @@ class Contents:
             if content.due_ms > now_ms and live.state_at(at) == AVAILABLE:
                 live.set_state(at, at + 1, DELAYED)
                 window.delays.add(content.due_ms, at, at + 1)
+            if content.tenant:
+                window.tenants.note(live, at, content.tenant)
             if content.key is not None and self.order is not Order.NONE:
                 self._key_of[at] = content.key
                 self._changed.add(content.key)
@@ -96,7 +102,7 @@ class Contents:
     def refresh(self, window: Window) -> None:
         """Block and free what has to be, after whatever has changed. Before anything is acquired."""
         live = window.live
-        if live.changed is None:
+        if live.changed is None or self.order is Order.NONE:
             return
         changes, live.changed = live.changed, []
         for first, end in changes:

@@ -11,7 +11,7 @@ known. Nobody waits for them. Where keys have an order, leases are stored, and e
 """
 
 from skidway.errors import InvalidRecordState, InvalidRequest, ProtocolError
-from skidway.shares.acquiring import Acquired, Offered, Taking, Wanted, isolated
+from skidway.shares.acquiring import Acquired, Offered, Taking, Wanted
 from skidway.shares.cells import Cells
 from skidway.shares.contents import Contents
 from skidway.shares.delays import Delays
@@ -24,7 +24,6 @@ from skidway.shares.settling import Answer, Decided, Keep, Said, Writing, check_
 from skidway.shares.states import (
     ARCHIVING,
     AVAILABLE,
-    COUNT_MAX,
     DELAYED,
     LEASED,
     NEVER_MS,
@@ -34,6 +33,7 @@ from skidway.shares.states import (
     Verb,
 )
 from skidway.shares.stored_leases import StoredLeases
+from skidway.shares.tenants import Tenants
 
 
 class Delivery(StoredLeases):
@@ -48,6 +48,7 @@ class Delivery(StoredLeases):
         "outbox",
         "rules",
         "settling_offsets",
+        "tenants",
     )
 
     def __init__(self, stored: Stored, rules: DeliveryRules, log_start: int = 0) -> None:
@@ -60,6 +61,7 @@ class Delivery(StoredLeases):
         self.outbox = Outbox(durable.terms.number)
         self.letters = Letters(durable)
         self.contents = Contents(rules.order)
+        self.tenants = Tenants()
         self.live.changed = None if rules.order is Order.NONE else []
         self.settling_offsets = 0
         """Leased offsets that their holders have spoken about, and the store has not answered."""
@@ -89,10 +91,17 @@ class Delivery(StoredLeases):
     def acquire(
         self, owner: str, offered: Offered, wanted: Wanted, now_ms: int, lock_ms: int | None = None
     ) -> list[Acquired]:
-        """Lease what is available of it. What is not in the log any more, or not for readers, is archived."""
+        """Lease what is available of it. What is not in the log any more, or not for readers, is archived.
+
+        Nothing, if it is all of noisy tenants, and something is available before it."""
         self.contents.refresh(self)
+        if self.rules.fair:
+            self.tenants.refresh(self)
         taking = Taking(wanted, self.room)
         position = max(offered.from_offset, self.start_offset)
+        taking.left_over = self.tenants.left_over(self, offered, taking)
+        if taking.left_over is None and self.tenants.passes and not self.is_first(position):
+            taking.left_over = 0
         for span in offered.spans:
             if taking.has_enough:
                 break
@@ -120,24 +129,11 @@ class Delivery(StoredLeases):
             self.outbox.count(each.first, each.end, each.count)
             self.mark(each.first, each.end)
             self.end_offset = max(self.end_offset, each.end)
+            if self.live.changed is not None and self.rules.fair:
+                self.tenants.acquired(each.first, each.end)
+        if taking.ranges and self.tenants.noisy:
+            self.tenants.took(passed=taking.left_over is not None)
         return taking.ranges
-
-    def _take(self, taking: Taking, first: int, end: int) -> bool:
-        """What is available of one batch; False when nothing may go with what was taken."""
-        live = self.live
-        while (first := live.find(AVAILABLE, first, end)) < end and not taking.is_full:
-            run_end, count = live.run_end(first, end), live.count_at(first)
-            if count >= self.rules.count_limit:  # it was lowered since
-                self._do(first, run_end, self.rules.dead, count)
-                first = run_end
-                continue
-            alone = isolated(count, run_end - first, self.rules)
-            if alone is not None:
-                if not taking.taken:
-                    taking.take(first, first + alone, min(count + 1, COUNT_MAX))
-                return False
-            first = taking.take(first, run_end, min(count + 1, COUNT_MAX))
-        return True
 
     # --- settling ---
 

@@ -105,6 +105,8 @@ class DeliveryRules(Struct, frozen=True):
     order: Order = Order.NONE
     delays: bool = False
     """Whether records may say themselves when they are to be delivered."""
+    fair: bool = False
+    """Whether records of noisy tenants go behind those of others."""
 
     @property
     def keeps_leases(self) -> bool:
@@ -119,6 +121,8 @@ class DeliveryRules(Struct, frozen=True):
     def __post_init__(self) -> None:
         assert 1 <= self.count_limit <= NO_LIMIT, f"a limit of {self.count_limit} deliveries"
         assert self.order is Order.NONE or self.receipts_expire, "a late holder would break the order of keys"
+        assert not self.fair or (self.delays and not self.isolates), "what is fair opens batches, and isolates nothing"
+        assert not self.fair or self.order is Order.NONE, "what is fair has no order"
         assert self.leases_max > 0
         assert self.span_max > 0
         assert self.lock_ms > 0

@@ -3,6 +3,7 @@
 What can be done to them without asking who holds what. `delivery.Delivery` is the whole machine.
 """
 
+from skidway.shares.acquiring import Taking, isolated
 from skidway.shares.cells import Cells
 from skidway.shares.contents import Contents
 from skidway.shares.delays import Delays
@@ -11,7 +12,8 @@ from skidway.shares.leases import Leases
 from skidway.shares.letters import Letters
 from skidway.shares.outbox import Outbox
 from skidway.shares.settling import Chore
-from skidway.shares.states import ARCHIVED, AVAILABLE, DELAYED, SETTLING, DeliveryRules, HeldUp
+from skidway.shares.states import ARCHIVED, AVAILABLE, COUNT_MAX, DELAYED, SETTLING, DeliveryRules, HeldUp
+from skidway.shares.tenants import Tenants
 from skidway.shares.terms import TERMS_MAX
 
 
@@ -25,6 +27,7 @@ class Window:
     delays: Delays
     outbox: Outbox
     contents: Contents
+    tenants: Tenants
     letters: Letters
     end_offset: int
     settling_offsets: int
@@ -46,17 +49,37 @@ class Window:
         """How many offsets more clients may hold."""
         return self.rules.leases_max - self.held_offsets
 
-    def next_offset(self) -> int | None:
-        """From where to read for the next fetch; None when nothing may be acquired now, however much is there."""
+    @property
+    def looked_to(self) -> int:
+        """What lies below was examined, or is settled."""
+        return max(self.contents.looked_to, self.start_offset)
+
+    def next_offset(self, upto: int | None = None) -> int | None:
+        """From where to read for the next fetch; None when nothing may be acquired now, however much is there.
+
+        `upto`: the log ends there, and records of noisy tenants are passed over if there may be others."""
         if self._is_full:
             return None
         self.contents.refresh(self)
+        if self.rules.fair:
+            self.tenants.refresh(self)
         start = max(self._search_from, self.start_offset)
         found = self._search_from = self.live.find(AVAILABLE, start, max(start, self.end_offset))
         if found >= self.ceiling:
             return None
         # Leases that another leader has given may lie before it: their keys must be known first.
-        return min(found, max(self.contents.looked_to, self.start_offset)) if self.rules.keeps_leases else found
+        if self.rules.keeps_leases:
+            return min(found, self.looked_to)
+        return found if upto is None else self.tenants.first_of_others(self, found, upto)
+
+    def seeks_others(self, offset: int) -> bool:
+        """Whether it is read from there to find records of tenants that are not noisy."""
+        return self.tenants.passes and not self.tenants.run_end(offset, offset + 1)[1]
+
+    def is_first(self, offset: int) -> bool:
+        """Whether nothing is available before it."""
+        first = max(self._search_from, self.start_offset)
+        return self.live.find(AVAILABLE, first, max(first, offset)) >= offset
 
     @property
     def _is_full(self) -> bool:
@@ -113,3 +136,26 @@ class Window:
         self.live.set_state(first, end, SETTLING)
         self.end_offset = max(self.end_offset, end)
         self.outbox.chores.append(Chore(first, end, state, count))
+
+    def _take(self, taking: Taking, first: int, end: int) -> bool:
+        """What is available of one batch; False when nothing may go with what was taken."""
+        live = self.live
+        while (first := live.find(AVAILABLE, first, end)) < end and not taking.is_full:
+            run_end, count = live.run_end(first, end), live.count_at(first)
+            if count >= self.rules.count_limit:  # it was lowered since
+                self._do(first, run_end, self.rules.dead, count)
+                first = run_end
+                continue
+            if taking.left_over is not None:
+                run_end, is_noisy = self.tenants.run_end(first, run_end)
+                if is_noisy:
+                    taken_end = taking.take_left_over(first, run_end, min(count + 1, COUNT_MAX))
+                    first = run_end if not taking.left_over else taken_end
+                    continue
+            alone = isolated(count, run_end - first, self.rules)
+            if alone is not None:
+                if not taking.taken:
+                    taking.take(first, first + alone, min(count + 1, COUNT_MAX))
+                return False
+            first = taking.take(first, run_end, min(count + 1, COUNT_MAX))
+        return True

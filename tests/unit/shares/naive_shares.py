@@ -6,6 +6,7 @@ It predicts what an acquisition takes, whether a settlement is accepted, and wha
 from dataclasses import dataclass, field
 from typing import Any
 
+from skidway.shares import cells, tenants
 from skidway.shares.acquiring import Acquired, Span, Wanted
 from skidway.shares.contents import Content
 from skidway.shares.settling import Said
@@ -57,6 +58,11 @@ class NaiveShares:
         """Somebody waits for a longer lease to be stored."""
         self.keeps = 0
         """Acquisitions of which somebody waits to hear."""
+        self.tenants: dict[int, int] = {}
+        self.recent: list[int] = []
+        """Whose the last records were that were delivered."""
+        self.passed = 0
+        """Acquisitions that passed over somebody, since one did not."""
         self.keeps_asked = 0
         """How many of them the store has heard of."""
 
@@ -69,7 +75,48 @@ class NaiveShares:
     def live(self) -> list[Row]:
         return [row for at, row in self.rows.items()]
 
-    def next_offset(self) -> int | None:
+    def next_offset(self, upto: int | None = None) -> int | None:
+        at = self._first_available()
+        if at is None or upto is None or not self.passes():
+            return at
+        noisy, looked_to = self.noisy(), max(self.looked_to, self.start)
+        window_end = min(at + tenants.WINDOW, self.start + self.rules.span_max)
+        for other in range(at, min(looked_to, window_end)):
+            if self.row(other).state == "available" and self.tenants.get(other) not in noisy:
+                return other
+        return looked_to if at < looked_to < min(upto, window_end) else at
+
+    def noisy(self) -> set[int]:
+        """Who has many, of what is in flight or was delivered lately."""
+        if not self._follows():
+            return set()
+        busy = [at for at, row in self.rows.items() if row.state in ("leased", "settling") and at >= self.start]
+        in_flight = [self.tenants[at] for at in busy if at in self.tenants]
+        found = set()
+        for of, total in ((in_flight, self.held()), (self.recent, len(self.recent))):
+            for tenant in set(of) - {0}:
+                if of.count(tenant) >= tenants.LEAST and of.count(tenant) * tenants.SHARE > total:
+                    found.add(tenant)
+        return found
+
+    def _follows(self) -> bool:
+        """Whether a chunk that is not settled as a whole has a tenant."""
+        return any((at // cells.CHUNK + 1) * cells.CHUNK > self.start for at in self.tenants)
+
+    def passes(self) -> bool:
+        return bool(self.noisy()) and self.passed < tenants.TURNS - 1
+
+    def _left_over(self, offset: int, spans: list[Span], enough: int, noisy: set[int]) -> int | None:
+        ceiling = self.start + self.rules.span_max
+        readable = [at for span in spans if span.deliverable for at in range(span.first, span.end)]
+        readable = [at for at in readable if max(offset, self.start) <= at < ceiling]
+        others = [at for at in readable if self.row(at).state == "available" and self.tenants.get(at) not in noisy]
+        if others:
+            return max(0, enough - len(others))
+        is_first = not any(self.row(at).state == "available" for at in range(self.start, offset))
+        return None if is_first else 0
+
+    def _first_available(self) -> int | None:
         if self.held() >= self.rules.leases_max:
             return None
         at = self.start
@@ -95,6 +142,8 @@ class NaiveShares:
                 if not span.deliverable or at not in contents or row.state in DONE:
                     continue
                 self.keys[at] = contents[at].key
+                if contents[at].tenant:
+                    self.tenants[at] = contents[at].tenant
                 if contents[at].due_ms > now_ms and row.state == "available":
                     row.state, row.until_ms = "delayed", contents[at].due_ms
             self.looked_to, self.end = max(self.looked_to, end), max(self.end, end)
@@ -126,6 +175,8 @@ class NaiveShares:
         records = {at: (number, span) for number, span in enumerate(spans) for at in range(span.first, span.end)}
         at = max(offset, self.start)
         self.now_blocked = self.blocked()
+        noisy = self.noisy()
+        left_over = self._left_over(at, spans, min(room, wanted.records), noisy) if self.passes() else None
         while records and at < min(ceiling, max(records) + 1):
             if len(taken) >= min(room, wanted.records) and not (
                 taken and at in records and records[at][0] == taken[-1][2] and len(taken) < room
@@ -143,8 +194,17 @@ class NaiveShares:
                         break
                     if len(taken) >= room:
                         break
+                    if left_over is not None and self.tenants.get(at) in noisy:
+                        if not left_over:
+                            at += 1
+                            continue
+                        left_over -= 1
                     taken.append((at, row.count + 1, records[at][0]))
             at += 1
+        if taken and noisy:
+            self.passed = self.passed + 1 if left_over is not None else self.passed % (tenants.TURNS - 1)
+        if self._follows():
+            self.recent = (self.recent + [self.tenants.get(each, 0) for each, _, _ in taken])[-tenants.RECENT :]
         deadline_ms = NEVER_MS if self.ordered else now_ms + lock_ms
         for leased, _, _ in taken:
             self.row(leased).lasts_ms = lock_ms

@@ -6,6 +6,7 @@ AssertionError that begins with its name.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from skidway.errors import CoordinatorNotAvailable, FencedLeaderEpoch, InvalidRecordState, ProtocolError
 from skidway.shares import delivery as machine
@@ -19,6 +20,7 @@ from skidway.shares.states import ACKNOWLEDGED, NEVER_MS, SETTLING, TERMINAL, De
 
 LONGEST_MS = 1_000
 """No lease and no delay is longer in a history."""
+FAIR_BATCHES = 3
 SETTLING_VERBS = (Verb.ACCEPT, Verb.REJECT, Verb.GAP)
 
 
@@ -105,10 +107,10 @@ class World:
 
     # --- the log ---
 
-    def append(self, size: int, *, deliverable: bool = True, contents: Sequence[tuple[bytes | None, int]] = ()) -> None:
-        """`contents`: key, and when it is due, of each."""
-        for at, (key, due_ms) in enumerate(contents, self.log_end):
-            self.contents[at] = Content(at, due_ms, key)
+    def append(self, size: int, *, deliverable: bool = True, contents: Sequence[tuple[Any, ...]] = ()) -> None:
+        """`contents`: key, when it is due, perhaps whose it is, of each."""
+        for at, (key, due_ms, *whose) in enumerate(contents, self.log_end):
+            self.contents[at] = Content(at, due_ms, key, *whose)
         self.log.append(Span(self.log_end, self.log_end + size, deliverable))
         if not deliverable:
             self.named |= set(range(self.log_end, self.log_end + size))
@@ -133,14 +135,29 @@ class World:
 
     def acquire(self, owner: str, wanted: Wanted, lock_ms: int | None = None) -> list[Acquired]:
         self.pass_time(0)
-        offset = self.delivery.next_offset()
-        if offset is None or offset >= self.log_end:
-            return []
+        acquired: list[Acquired] = []
+        for upto in self.looks():
+            offset = self.delivery.next_offset(upto)
+            if acquired or offset is None or offset >= self.log_end:
+                break
+            acquired = self._acquire(owner, Offered(offset, self.spans_from(offset)), wanted, lock_ms)
+        self.pass_time(0)
+        return acquired
+
+    def looks(self) -> list[int | None]:
+        """Where the log ends, for looks that pass over the records of noisy tenants."""
+        return [self.log_end, None] if self.rules.fair else [None]
+
+    def spans_from(self, offset: int) -> list[Span]:
+        """A fair leader looks at few batches at a time."""
         spans = [span for span in self.log if span.end > offset]
-        self._examine(spans)
+        return spans[:FAIR_BATCHES] if self.rules.fair else spans
+
+    def _acquire(self, owner: str, offered: Offered, wanted: Wanted, lock_ms: int | None) -> list[Acquired]:
+        self._examine(offered.spans)
         before = {at: held for at, held in self.taken().items() if held.deadline_ms > self.now_ms or held.spoken}
         delivery = self.delivery
-        acquired = delivery.acquire(owner, Offered(offset, spans), wanted, self.now_ms, lock_ms)
+        acquired = delivery.acquire(owner, offered, wanted, self.now_ms, lock_ms)
         lasts_ms = self.rules.lock_ms if lock_ms is None else lock_ms
         keep = delivery.last_keep if acquired else None
         for each in acquired:
@@ -155,7 +172,6 @@ class World:
                 self.on_told(owner, each)
         if keep is not None:
             self._await(owner, keep, lasts_ms)
-        self.pass_time(0)
         return acquired
 
     def taken(self) -> dict[int, Held]:
@@ -187,7 +203,7 @@ class World:
 
         keep.when_known(known)
 
-    def _examine(self, spans: list[Span]) -> None:
+    def _examine(self, spans: Sequence[Span]) -> None:
         """The host opens every batch that it has not looked into."""
         looked_to = self.delivery.contents.looked_to
         for span in spans:

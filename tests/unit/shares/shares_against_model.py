@@ -42,9 +42,9 @@ RECEIPT_STEPS = {**STEPS, "settle_receipt": 6, "change": 3, "untake": 2, "unhear
 
 
 class UnderLaws:
-    def __init__(self, seed: int, *, by_receipt: bool = False, contents: bool = False) -> None:
+    def __init__(self, seed: int, *, by_receipt: bool = False, contents: bool = False, fair: bool = False) -> None:
         """`by_receipt`: some consumers have no sessions, leases and delays of many lengths. `contents`: the group asks
-        what records say about their delivery."""
+        what records say about their delivery. `fair`: they say whose they are."""
         self.by_receipt = by_receipt
         self.random = random = Random(seed)
         rules = DeliveryRules(LOCK_MS, random.randint(2, 6), random.choice([3, 8, 100]), random.choice([10, 1000]))
@@ -54,6 +54,8 @@ class UnderLaws:
             order = random.choice(list(Order))
             expire = rules.receipts_expire or order is not Order.NONE
             rules = replace(rules, order=order, delays=True, receipts_expire=expire)
+        if fair:
+            rules = replace(rules, delays=True, isolates=False, fair=True, leases_max=random.choice([8, 100]))
         start = random.choice([0, 5])
         # Another broker may have left holes between what is settled.
         settled = [StateBatch(start + 3, start + 6, ACKNOWLEDGED, 1)] if random.random() < 0.2 else []
@@ -84,10 +86,18 @@ class UnderLaws:
     def append(self) -> None:
         random = self.random
         size, deliverable = random.randint(1, 9), random.random() < 0.8
-        contents: list[tuple[bytes | None, int]] = []
+        contents: list[tuple[bytes | None, int, int]] = []
         if self.world.rules.opens_batches:
             dues_ms = [0, 0, 0, self.world.now_ms + random.choice([20, 150])]
-            contents = [(random.choice([b"a", b"b", b"c", None]), random.choice(dues_ms)) for _ in range(size)]
+            is_fair = self.world.rules.fair
+            contents = [
+                (
+                    random.choice([b"a", b"b", b"c", None]),
+                    random.choice(dues_ms),
+                    random.choice([0, 1, 1, 1, 2]) if is_fair else 0,
+                )
+                for _ in range(size)
+            ]
         self.world.append(size, deliverable=deliverable, contents=contents)
 
     def compact(self) -> None:
@@ -230,8 +240,8 @@ class UnderLaws:
 
 
 class AgainstModel(UnderLaws):
-    def __init__(self, seed: int, *, by_receipt: bool = False, contents: bool = False) -> None:
-        super().__init__(seed, by_receipt=by_receipt, contents=contents)
+    def __init__(self, seed: int, *, by_receipt: bool = False, contents: bool = False, fair: bool = False) -> None:
+        super().__init__(seed, by_receipt=by_receipt, contents=contents, fair=fair)
         self.model = self.new_model()
 
     def check(self) -> None:
@@ -251,10 +261,12 @@ class AgainstModel(UnderLaws):
     def do_acquire(self, owner: str, wanted: Wanted, lock_ms: int) -> list[Acquired]:
         world = self.world
         acquired = super().do_acquire(owner, wanted, lock_ms)
-        offset = self.model.next_offset()
         expected: list[Acquired] = []
-        if offset is not None and offset < world.log_end:
-            spans = [span for span in world.log if span.end > offset]
+        for upto in world.looks():
+            offset = self.model.next_offset(upto)
+            if expected or offset is None or offset >= world.log_end:
+                break
+            spans = world.spans_from(offset)
             self.model.examine(world.contents, spans, world.now_ms)
             expected = self.model.acquire(owner, offset, spans, wanted, world.now_ms, lock_ms)
         assert acquired == expected
