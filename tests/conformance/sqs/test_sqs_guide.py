@@ -20,10 +20,10 @@ worker.stop()
 
 
 def test_the_program_for_boto3_runs(broker: Broker) -> None:
-    """The first part, and the one that goes on from there with a move task."""
+    """The first part, and those that go on from there with tenants and a move task."""
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    first, second = [block for block in blocks if "sqs." in block]
-    code = (first + second).replace("http://127.0.0.1:8082", broker.http)
+    first, tenants, moves = [block for block in blocks if "sqs." in block]
+    code = (first + tenants + moves).replace("http://127.0.0.1:8082", broker.http)
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout in ("resize 17.jpg 800\nRUNNING\n", "resize 17.jpg 800\nCOMPLETED\n")

@@ -54,5 +54,6 @@ def _rules(config: QueueConfig) -> GroupRules:
         receipts_expire=is_fifo,
         order=Order.FIFO if is_fifo else Order.NONE,
         delays=True,
+        fair=not is_fifo,
     )
     return GroupRules(delivery, reads_committed=True, start=EARLIEST, letters=letters)

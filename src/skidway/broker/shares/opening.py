@@ -1,21 +1,23 @@
-"""Batches opened for groups whose deliveries depend on what is in the records: keys, and times of delivery.
+"""Batches opened for groups whose deliveries depend on what is in the records: keys, times of delivery, tenants.
 
 A header `deliver-at` says when a record may be delivered, in ms since 1970; `delay` says how many milliseconds
 after the record's timestamp. Both are decimal text. If a record has both, the later time counts; a header that is no
 number counts for nothing. What the door of a queue has written, `skidway.deliver-at`, counts alone: so an attribute of
-a message may have one of the other names. A batch is opened once for a group, when it is first offered or counted.
+a message may have one of the other names. `skidway.group-id` says whose message it is in a fair queue. A batch
+is opened once for a group, when it is first offered or counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
+from zlib import crc32
 
 from skidway.broker.shares.reading import Read
 from skidway.errors import ProtocolError
 from skidway.limits import MIB
 from skidway.records.batch import is_packed
-from skidway.records.queue_headers import QUEUE_DELIVER_AT
+from skidway.records.queue_headers import GROUP_ID, QUEUE_DELIVER_AT
 from skidway.records.record import Record, read_keys, read_records
 from skidway.shares.contents import Content
 from skidway.shares.delivery import Delivery
@@ -25,6 +27,7 @@ DELIVER_AT, DELAY = "deliver-at", "delay"
 TIME_HEADERS = (DELIVER_AT, DELAY, QUEUE_DELIVER_AT)
 _AT, _AFTER = DELIVER_AT.encode(), DELAY.encode()
 """One of them is in each of those."""
+_WHOSE = GROUP_ID.encode()
 BYTES_MAX = MIB
 """Of batches that are opened in one look, unless the first is larger."""
 DIGITS_MAX = 15
@@ -34,6 +37,7 @@ KEY_BYTES_MAX = 16
 
 def open_batches(delivery: Delivery, read: Read, now_ms: int, wall_ms: int, decompressed_bytes_max: int) -> None:
     """Those that were not looked into. What is too much for one look is left out of `read`, for the next."""
+    fair = delivery.rules.fair
     contents, opened, position = delivery.contents, 0, read.file_slice.position
     found: list[Content] = []
     looked_to = contents.looked_to
@@ -46,8 +50,8 @@ def open_batches(delivery: Delivery, read: Read, now_ms: int, wall_ms: int, deco
             opened += size
             if span.deliverable:
                 batch = read.file_slice.file.read_at(position, size)
-                if may_say_when(batch):
-                    found += _contents(batch, now_ms - wall_ms, decompressed_bytes_max)
+                if may_say_when(batch) or (fair and _WHOSE in batch):
+                    found += _contents(batch, now_ms - wall_ms, decompressed_bytes_max, fair=fair)
                 elif contents.order is not Order.NONE:
                     found += _keys(batch)
             looked_to = span.end
@@ -72,12 +76,13 @@ def _keys(batch: bytes) -> list[Content]:
     return found
 
 
-def _contents(batch: bytes, behind_ms: int, decompressed_bytes_max: int) -> Iterator[Content]:
+def _contents(batch: bytes, behind_ms: int, decompressed_bytes_max: int, *, fair: bool) -> Iterator[Content]:
     """`behind_ms`: what the clock of deadlines says, less what the one on the wall says."""
     try:
         for record in read_records(batch, decompressed_bytes_max=decompressed_bytes_max):
             due_ms = due_at(record)
-            yield Content(record.offset, due_ms + behind_ms if due_ms else 0, _known_as(record.key))
+            tenant = tenant_of(record) if fair else 0
+            yield Content(record.offset, due_ms + behind_ms if due_ms else 0, _known_as(record.key), tenant)
     except ProtocolError:
         return  # whoever gets the batch finds out
 
@@ -93,6 +98,15 @@ def due_at(record: Record) -> int:
         elif not of_queue:
             due_ms = max(due_ms, int(value) + (max(0, record.timestamp) if name == DELAY else 0))
     return due_ms
+
+
+def tenant_of(record: Record) -> int:
+    """A number in place of the last group id that it has; 0: it has none. Two groups have the same number once in four
+    billion pairs, and count as one then."""
+    for name, value in reversed(record.headers):
+        if name == GROUP_ID and value:
+            return crc32(value) or 1
+    return 0
 
 
 def _known_as(key: bytes | None) -> bytes | None:

@@ -39,6 +39,10 @@ from skidway.shares.states import AVAILABLE, AcquireMode, Order, Verb
 
 LOOKS_MAX = 8
 """So often one fetch reads on in a partition that has nothing for readers."""
+FAIR_LOOKS_MAX = 2
+"""Of these in search of somebody else's records, if a tenant is noisy."""
+OTHERS_WITHIN = 100
+"""Offsets: records that lie farther apart go out one by one, so that nobody reads megabytes for ten of them."""
 LOOKS_AHEAD_MAX = 2
 """Of who counts, in a partition: many are asked for at once, and one that has more says so the next time."""
 PAUSE_MS = 1_000
@@ -260,9 +264,9 @@ class SharePartition:
             return None
         delivery.on_time(now_ms)
         try:
-            for _ in range(LOOKS_MAX):
-                offset = delivery.next_offset()
-                read = None if offset is None else self._look(offset, max_bytes, wanted)
+            for number in range(LOOKS_MAX):
+                offset, seeks_others = _next_offset(delivery, self.partition.log.bound(self.rules.upto), number)
+                read = None if offset is None else self._look(offset, max_bytes, wanted, seeks_others=seeks_others)
                 if offset is None or read is None:
                     return None
                 _open(self._world, delivery, read, now_ms)
@@ -296,12 +300,12 @@ class SharePartition:
             _open(self._world, delivery, read, now_ms)
         self._arm(delivery)
 
-    def _look(self, offset: int, max_bytes: int, wanted: Wanted) -> Read | None:
+    def _look(self, offset: int, max_bytes: int, wanted: Wanted, *, seeks_others: bool = False) -> Read | None:
         log = self.partition.log
         # Behind the bound: a log that was cut by an unclean election ends below what is settled.
         if offset >= log.bound(upto := self.rules.upto):
             return None
-        return look(log, offset, max_bytes, upto, *_needed(self.delivery, offset, wanted))
+        return look(log, offset, max_bytes, upto, *_needed(self.delivery, offset, wanted, seeks_others))
 
     def settle(self, member: str, said: list[Said], now_ms: int, answer: Answer) -> None:
         """`answer` is called once, at once or later."""
@@ -411,8 +415,12 @@ def _open(world: World, delivery: Delivery, read: Read, now_ms: int) -> None:
         open_batches(delivery, read, now_ms, world.clock.wall_ms(), world.limits.decompressed_bytes_max)
 
 
-def _needed(delivery: Delivery | None, offset: int, wanted: Wanted) -> tuple[int, Callable[[int], bool] | None]:
+def _needed(
+    delivery: Delivery | None, offset: int, wanted: Wanted, seeks_others: bool
+) -> tuple[int, Callable[[int], bool] | None]:
     """How many batches to look at, and whether so much as is wanted can be taken up to the end of one."""
+    if seeks_others and delivery is not None:
+        return _enough_of_others(delivery, offset, wanted)
     strict = wanted.mode is AcquireMode.RECORD_LIMIT
     # Each batch has a record at least: more of them would be read for nothing.
     headers_max = min(wanted.records, HEADERS_MAX) if strict else HEADERS_MAX
@@ -427,3 +435,26 @@ def _needed(delivery: Delivery | None, offset: int, wanted: Wanted) -> tuple[int
         return left <= 0
 
     return headers_max, is_enough
+
+
+def _enough_of_others(delivery: Delivery, offset: int, wanted: Wanted) -> tuple[int, Callable[[int], bool] | None]:
+    """Past records of noisy tenants, which may be many."""
+    if offset >= delivery.looked_to:
+        return HEADERS_MAX, None
+    left, begin = min(wanted.records, delivery.room), offset
+
+    def is_enough(end: int) -> bool:
+        nonlocal begin, left
+        left -= delivery.tenants.count_others(delivery.live, begin, end)
+        begin = end
+        return left <= 0 or end >= offset + OTHERS_WITHIN
+
+    return HEADERS_MAX, is_enough
+
+
+def _next_offset(delivery: Delivery, upto: int, number: int) -> tuple[int | None, bool]:
+    """From where a fetch reads on, for the so many-th time; and whether for records of tenants that are not noisy."""
+    if number >= FAIR_LOOKS_MAX:
+        return delivery.next_offset(), False
+    offset = delivery.next_offset(upto)
+    return offset, offset is not None and delivery.seeks_others(offset)
