@@ -11,7 +11,7 @@ from skidway.cli.places import parse_age_ms
 
 if TYPE_CHECKING:
     from skidway.blocking_client.cluster import Cluster
-    from skidway.blocking_client.queues import Queue, Queues
+    from skidway.blocking_client.queues.managing import Queue, Queues
     from skidway.gateways.queues.ids import Ids
 
 VISIBILITY_MS_MAX = 43_200_000
@@ -43,7 +43,7 @@ JsonLines = Annotated[bool, typer.Option("--json", help="One JSON object per lin
 
 
 def find_queue(queues: "Queues", name: str) -> "Queue":
-    from skidway.blocking_client.queues import NoSuchQueue, NotAQueue
+    from skidway.blocking_client.queues.managing import NoSuchQueue, NotAQueue
     from skidway.cli.help.misspelt import question
 
     try:

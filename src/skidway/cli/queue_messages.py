@@ -25,8 +25,8 @@ from skidway.cli.queues.lines import COUNT_MAX as SENT_AT_ONCE
 from skidway.cli.queues.lines import in_batches
 
 if TYPE_CHECKING:
-    from skidway.blocking_client.queue_messages import Draft, QueueMessages, Sent
-    from skidway.blocking_client.queues import Queue
+    from skidway.blocking_client.queues.managing import Queue
+    from skidway.blocking_client.queues.messages import Draft, QueueMessages, Sent
     from skidway.gateways.queues.ids import Ids
 
 WAIT_MS_MAX = 7 * 86_400_000
@@ -45,8 +45,8 @@ def peek(
     timeout: ControllerTimeout = None,
 ) -> None:
     """Show the oldest messages of a queue. It takes none: others receive them all the same."""
-    from skidway.blocking_client.queue_messages import QueueMessages
-    from skidway.blocking_client.queues import Queues
+    from skidway.blocking_client.queues.managing import Queues
+    from skidway.blocking_client.queues.messages import QueueMessages
 
     with connect(bootstrap, timeout) as cluster:
         found = find_queue(Queues(cluster), queue)
@@ -90,8 +90,8 @@ def send(
 
     Lines of standard input go out as they come: 500 at a time, or what there is after 100 ms.
     """
-    from skidway.blocking_client.queue_messages import Draft, QueueMessages
-    from skidway.blocking_client.queues import Queues
+    from skidway.blocking_client.queues.managing import Queues
+    from skidway.blocking_client.queues.messages import Draft, QueueMessages
 
     if dedup_id is not None and len(bodies or ()) != 1:
         misused("--dedup-id is the id of one message: give one BODY")
@@ -184,8 +184,8 @@ def receive(
     What could not be printed is not deleted, and comes again. With --keep and --json each message has a receipt, which
     ack, release, reject and extend take, and the HTTP listener at /ack.
     """
-    from skidway.blocking_client.queue_messages import QueueMessages
-    from skidway.blocking_client.queues import Queues
+    from skidway.blocking_client.queues.managing import Queues
+    from skidway.blocking_client.queues.messages import QueueMessages
 
     received, refused = 0, list[str]()
     asked_wait_ms = milliseconds("--wait", wait, WAIT_MS_MAX)

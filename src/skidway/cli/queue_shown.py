@@ -13,8 +13,8 @@ from skidway.cli.json_lines import iso_time, to_json
 from skidway.cli.output import count_of, harmless, print_table, quantity, size, warn
 
 if TYPE_CHECKING:
-    from skidway.blocking_client.queue_messages import QueueMessage
-    from skidway.blocking_client.queues import Counts, Queue
+    from skidway.blocking_client.queues.managing import Counts, Queue
+    from skidway.blocking_client.queues.messages import QueueMessage
     from skidway.gateways.queues.ids import Ids
 
 BODY_SHOWN_MAX = 60

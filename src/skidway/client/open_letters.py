@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from skidway.blocking_client.cluster import Cluster
 from skidway.blocking_client.errors import BrokerError, Unsupported
-from skidway.blocking_client.queues import NoSuchQueue, NotAQueue, Queue, Queues
+from skidway.blocking_client.queues.managing import NoSuchQueue, NotAQueue, Queue, Queues
 from skidway.limits import INT64_MAX
 
 PLACES_AT_ONCE = 1_000

@@ -14,8 +14,8 @@ from skidway.blocking_client.cluster import Cluster
 from skidway.blocking_client.consumer import Consumed, Consumer
 from skidway.blocking_client.partitioners import partition_of_key
 from skidway.blocking_client.producer import Producer
-from skidway.blocking_client.queue_messages import QueueMessages
-from skidway.blocking_client.queues import Queues
+from skidway.blocking_client.queues.managing import Queues
+from skidway.blocking_client.queues.messages import QueueMessages
 from skidway.cli.commands.dlq import app
 from skidway.cli.output import EXIT_INCOMPLETE
 from skidway.client import open_letters

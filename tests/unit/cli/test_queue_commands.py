@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from skidway.blocking_client.admin import Admin
 from skidway.blocking_client.cluster import Cluster
 from skidway.blocking_client.producer import Producer
-from skidway.blocking_client.queues import DEFAULTS
+from skidway.blocking_client.queues.managing import DEFAULTS
 from skidway.cli import queue_messages
 from skidway.cli.commands.queue import app
 from skidway.gateways.queues.ids import Ids

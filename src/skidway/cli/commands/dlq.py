@@ -87,7 +87,7 @@ def list_topics(
     They are known by their names, or because a queue sends its dead letters there.
     """
     from skidway.blocking_client.admin import Admin
-    from skidway.blocking_client.queues import Queues
+    from skidway.blocking_client.queues.managing import Queues
 
     with _cluster(bootstrap, timeout) as cluster:
         there = [topic.name for topic in Admin(cluster).topics()]

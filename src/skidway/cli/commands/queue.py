@@ -44,7 +44,7 @@ from skidway.cli.queues.settling import ack, extend, reject, release
 from skidway.cli.schedules.commands import app as schedules
 
 if TYPE_CHECKING:
-    from skidway.blocking_client.queues import Queue, Queues
+    from skidway.blocking_client.queues.managing import Queue, Queues
 
 app = group(
     "Create, alter, list, describe, peek into, purge and delete queues; send to them and receive from them.\n\n"
@@ -84,7 +84,7 @@ def create(
     timeout: ControllerTimeout = None,
 ) -> None:
     """Create queues, and return when they can be used. Messages are kept for 4 days, if you do not say otherwise."""
-    from skidway.blocking_client.queues import FIFO, TYPE, Queues
+    from skidway.blocking_client.queues.managing import FIFO, TYPE, Queues
 
     if content_dedup and not fifo:
         misused("--content-dedup is for FIFO queues: add --fifo")
@@ -150,7 +150,7 @@ def list_queues(
     timeout: ControllerTimeout = None,
 ) -> None:
     """List the queues, with the number of their messages."""
-    from skidway.blocking_client.queues import Queues
+    from skidway.blocking_client.queues.managing import Queues
 
     with connect(bootstrap, timeout) as cluster:
         queues = Queues(cluster)
@@ -177,8 +177,8 @@ def describe(
     timeout: ControllerTimeout = None,
 ) -> None:
     """Show how many messages queues have, how old the oldest is, and their settings."""
-    from skidway.blocking_client.queue_messages import QueueMessages
-    from skidway.blocking_client.queues import Queues, sum_of
+    from skidway.blocking_client.queues.managing import Queues, sum_of
+    from skidway.blocking_client.queues.messages import QueueMessages
     from skidway.gateways.queues.holding import why_nothing_comes
 
     documents = []
@@ -207,7 +207,7 @@ def purge(
     timeout: ControllerTimeout = None,
 ) -> None:
     """Delete all messages of queues, also those that are delayed or in flight. The queues stay."""
-    from skidway.blocking_client.queues import Queues
+    from skidway.blocking_client.queues.managing import Queues
 
     with connect(bootstrap, timeout) as cluster:
         known = Queues(cluster)
@@ -230,7 +230,7 @@ def delete(
     timeout: ControllerTimeout = None,
 ) -> None:
     """Delete queues with all their messages. Their dead letters stay."""
-    from skidway.blocking_client.queues import Queues
+    from skidway.blocking_client.queues.managing import Queues
 
     with connect(bootstrap, timeout) as cluster:
         known = Queues(cluster)
@@ -262,7 +262,7 @@ app.command(epilog="Example: skidway queue extend AZ8… --visibility 1h")(exten
 
 def _summary(queues: "Queues", queue: "Queue") -> dict[str, Any]:
     """Not counted, with a warning, where some of its partitions are not served."""
-    from skidway.blocking_client.queues import sum_of
+    from skidway.blocking_client.queues.managing import sum_of
     from skidway.gateways.queues.holding import why_nothing_comes
 
     unserved = queues.cluster.unserved(queue.name, range(queue.partitions))

@@ -22,7 +22,7 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
-    from skidway.blocking_client.queues import Queues
+    from skidway.blocking_client.queues.managing import Queues
 
     return _names(ctx, incomplete, lambda cluster: [each.name for each in Queues(cluster).all()])
 

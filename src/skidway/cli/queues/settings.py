@@ -32,7 +32,7 @@ from skidway.cli.queue_finding import (
 )
 
 if TYPE_CHECKING:
-    from skidway.blocking_client.queues import Queue, Queues
+    from skidway.blocking_client.queues.managing import Queue, Queues
 
 Wait = Annotated[
     str | None,
@@ -113,7 +113,7 @@ def given_settings(
 
 
 def check_letters(known: "Queues", letters: str | None, queues: list[str]) -> None:
-    from skidway.blocking_client.queues import NoSuchQueue, NotAQueue
+    from skidway.blocking_client.queues.managing import NoSuchQueue, NotAQueue
 
     if not letters:
         return
@@ -147,7 +147,7 @@ def alter(
 
     Messages that are delayed or in flight keep their times.
     """
-    from skidway.blocking_client.queues import Queues
+    from skidway.blocking_client.queues.managing import Queues
 
     _no_settings_among(queues)
     configs = given_settings(visibility, delay, wait, retention, max_receives, dead_letters, content_dedup, config)

@@ -51,7 +51,7 @@ class Word:
 @friendly
 def ack(receipts: Receipts, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, timeout: ControllerTimeout = None) -> None:
     """Delete received messages: they are done."""
-    from skidway.blocking_client.queue_messages import ACCEPT
+    from skidway.blocking_client.queues.messages import ACCEPT
 
     _tell(receipts, Word(ACCEPT, "acknowledged", "acknowledging a message"), bootstrap, timeout)
 
@@ -64,7 +64,7 @@ def release(
     timeout: ControllerTimeout = None,
 ) -> None:
     """Give received messages back: others get them at once, or after a delay. The receive counts."""
-    from skidway.blocking_client.queue_messages import RELEASE
+    from skidway.blocking_client.queues.messages import RELEASE
 
     word = Word(RELEASE, "released", "releasing a message", milliseconds("--delay", delay) or 0)
     _tell(receipts, word, bootstrap, timeout)
@@ -80,7 +80,7 @@ def reject(
     timeout: ControllerTimeout = None,
 ) -> None:
     """Send received messages to the dead letters, or drop them if the queue has none."""
-    from skidway.blocking_client.queue_messages import REJECT
+    from skidway.blocking_client.queues.messages import REJECT
 
     if len(reason or "") > REASON_LENGTH_MAX:
         misused(f"--reason of {len(reason or '')} characters; at most {REASON_LENGTH_MAX} are kept")
@@ -95,7 +95,7 @@ def extend(
     timeout: ControllerTimeout = None,
 ) -> None:
     """Hide received messages from others for longer, counted from now. Default: the visibility time of the queue."""
-    from skidway.blocking_client.queue_messages import RENEW
+    from skidway.blocking_client.queues.messages import RENEW
 
     word = Word(RENEW, "extended", "extending a message", milliseconds("--visibility", visibility))
     _tell(receipts, word, bootstrap, timeout)
@@ -139,8 +139,8 @@ def _by_queue(cluster: "Cluster", texts: list[str]) -> "dict[str, dict[Receipt, 
 
 
 def _tell_queue(cluster: "Cluster", name: str, receipts: "list[Receipt]", word: Word) -> list[str]:
-    from skidway.blocking_client.queue_messages import QueueMessages
-    from skidway.blocking_client.queues import Queues
+    from skidway.blocking_client.queues.managing import Queues
+    from skidway.blocking_client.queues.messages import QueueMessages
     from skidway.wire.schema.settle_messages import MessageToSettle
 
     queue = find_queue(Queues(cluster), name)

@@ -71,8 +71,8 @@ def create(
     timeout: ControllerTimeout = None,
 ) -> None:
     """Schedule a message. The same again, with the same --schedule-id and --due or --cron, schedules nothing twice."""
-    from skidway.blocking_client.queues import Queues
-    from skidway.blocking_client.schedules import Schedules
+    from skidway.blocking_client.queues.managing import Queues
+    from skidway.blocking_client.queues.schedules import Schedules
     from skidway.wire.schema.manage_schedules import ScheduleToCreate
 
     if sum(each is not None for each in (at, in_, cron)) != 1:
@@ -103,8 +103,8 @@ def list_schedules(
     timeout: ControllerTimeout = None,
 ) -> None:
     """List what is scheduled for a queue and has not been delivered, by id."""
-    from skidway.blocking_client.queues import Queues
-    from skidway.blocking_client.schedules import Schedules
+    from skidway.blocking_client.queues.managing import Queues
+    from skidway.blocking_client.queues.schedules import Schedules
 
     with connect(bootstrap, timeout) as cluster:
         found = list(Schedules(cluster).all(find_queue(Queues(cluster), queue)))
@@ -130,8 +130,8 @@ def cancel(
     timeout: ControllerTimeout = None,
 ) -> None:
     """Cancel what is scheduled. A message that is being delivered cannot be stopped."""
-    from skidway.blocking_client.queues import Queues
-    from skidway.blocking_client.schedules import Schedules
+    from skidway.blocking_client.queues.managing import Queues
+    from skidway.blocking_client.queues.schedules import Schedules
 
     with connect(bootstrap, timeout) as cluster:
         found = find_queue(Queues(cluster), queue)

@@ -7,7 +7,7 @@ from skidway.blocking_client.connection import Connection
 from skidway.blocking_client.coordinators import Coordinators, CoordinatorType
 from skidway.blocking_client.errors import ClientError, ConnectionLost, check
 from skidway.blocking_client.partitioners import murmur2
-from skidway.blocking_client.queues import Queue
+from skidway.blocking_client.queues.managing import Queue
 from skidway.wire.schema.manage_schedules import (
     CancelledSchedule,
     CreatedSchedule,

@@ -19,7 +19,7 @@ from skidway.blocking_client.errors import RETRIABLE, BrokerError, ClientError, 
 from skidway.blocking_client.offsets import READ_COMMITTED
 from skidway.blocking_client.partitioners import partition_of_key
 from skidway.blocking_client.producer import Delivered, Producer
-from skidway.blocking_client.queues import Queue, Queues, ask_leader, ask_leaders
+from skidway.blocking_client.queues.managing import Queue, Queues, ask_leader, ask_leaders
 from skidway.limits import DEFAULT_LIMITS, KIB, MIB
 from skidway.records.batch import crc_matches, iter_headers
 from skidway.records.queue_headers import DEDUP_ID, QUEUE_DELIVER_AT

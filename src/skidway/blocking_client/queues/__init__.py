@@ -1,0 +1,1 @@
+"""Queues: making and describing them, their messages, what is scheduled for them."""
