@@ -37,7 +37,7 @@ def leases_heard_before_the_store() -> Iterator[None]:
 def keys_of_stored_leases_not_looked_at() -> Iterator[None]:
     """A new leader reads from the first record that is available on, and not what is leased before it."""
 
-    def next_offset(self: Delivery) -> int | None:
+    def next_offset(self: Delivery, upto: int | None = None) -> int | None:
         if self.held_offsets >= self.rules.leases_max:
             return None
         self.contents.refresh(self)

@@ -28,6 +28,7 @@ TOPIC = {
     "dlq redrive": "{x}",
     "dlq replay": "{x}",
     "group reset": "{group} --to 0 --topic {x}",
+    "group forget": "{group} --topic {x}",
     "transaction abort": "--topic {x} --partition 0 --yes",
     "transaction hanging": "--topic {x}",
     "cluster elect-leaders": "--topic {x}",
@@ -44,7 +45,12 @@ MORE = (
 )
 NEW_NAMES = {"topic create", "pipeline init"}
 """They name what is not there yet."""
-GROUP = {"group describe": "{x}", "group reset": "{x} --to 0", "group delete": "{x} --yes"}
+GROUP = {
+    "group describe": "{x}",
+    "group reset": "{x} --to 0",
+    "group forget": "{x} --topic {topic}",
+    "group delete": "{x} --yes",
+}
 
 
 @pytest.fixture
@@ -102,7 +108,7 @@ def test_a_misspelt_topic(whole: Any, bootstrap: str, names: dict[str, str], com
 @pytest.mark.parametrize(("command", "words"), GROUP.items())
 def test_a_misspelt_group(whole: Any, bootstrap: str, names: dict[str, str], command: str, words: str) -> None:
     misspelt = names["group"].replace("group", "gruop")
-    text = said(whole, command, words.format(x=misspelt), bootstrap)
+    text = said(whole, command, words.format(x=misspelt, topic=names["topic"]), bootstrap)
     assert f"group {misspelt}: there is no such group" in text
     assert f"did you mean {names['group']}?" in text
 

@@ -292,8 +292,10 @@ class Losses:
 
         def struck() -> None:
             if host.node is None:
-                still = [copy for copy in copies if self._is_still_spare(copy)]
-                is_all_spare = len(still) == len(copies) and node is not None and self._is_metadata_held(node)
+                # Others may have moved away meanwhile.
+                there = [copy for copy in copies if host.disk.is_directory(copy.directory)]
+                still = [copy for copy in there if self._is_still_spare(copy)]
+                is_all_spare = len(still) == len(there) and node is not None and self._is_metadata_held(node)
                 if host.disk.exists(LAST_RUN) and (is_all_spare or not whole):
                     lose(still)
                 self.world.after(fault.lasts_ms * MS, lambda: self._start(host))
