@@ -21,6 +21,7 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from skidway.log.durability.checkpoints import TRUNCATED
 from skidway.ports import Buffer, File, Random
 
 SECTOR = 512
@@ -259,7 +260,7 @@ class SimDisk:
         """Numbers of the syncs that fail, counted from 0; None: none."""
         self.syncs = 0
         self.shortened = 0
-        """How often a file was truncated or removed."""
+        """How often a file was truncated or removed, or a log said to be: it may have no files."""
         self.refusals = 0
         """How often this process was refused a write or a sync."""
         self.on_sync_failed: Callable[[], None] = _nobody_asks
@@ -378,6 +379,7 @@ class SimDisk:
             raise
         file.sync()
         self.rename(temporary, path)
+        self.shortened += path.endswith(f"/{TRUNCATED}")
         directory.sync()
 
     def list(self, path: str) -> list[str]:
