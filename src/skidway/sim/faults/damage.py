@@ -106,7 +106,7 @@ class Damage:
         ]
 
     def is_spare(self, copy: Copy) -> bool:
-        image = self._image()
+        image = self._image() if self._is_newest() else None
         topic = None if image is None else image.topics_by_id.get(copy.topic_id)
         if topic is None or self._is_damaged(copy.topic_id, copy.index):
             return False
@@ -240,6 +240,12 @@ class Damage:
         """As the controller has it; who has just started may know nothing yet."""
         controller = self.cluster.controller_host()
         return None if controller is None or controller.node is None else controller.node.image
+
+    def _is_newest(self) -> bool:
+        """Nobody knows more metadata than the controller, which may be cut off, with another one at work."""
+        known = {host.name: node.quorum.quorum.high_watermark for host, node in self.cluster.running}
+        controller = self.cluster.controller_host()
+        return controller is not None and known[controller.name] == max(known.values())
 
     def _is_damaged(self, topic_id: bytes, index: int) -> bool:
         return any((copy.topic_id, copy.index) == (topic_id, index) for copy in self.damaged)
